@@ -1,0 +1,1 @@
+"""Stores behind the ports. They keep what they are told to keep and decide nothing."""

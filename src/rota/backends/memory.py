@@ -1,0 +1,201 @@
+"""A store in memory: for users' tests and the simulator. It forgets everything when the process ends.
+
+Every verb is one step without an await, so each transaction is atomic by nature; there is nothing to lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import count
+
+import msgspec
+
+from rota.backends.record import item_state_after, rows
+from rota.model.job import Job, JobName, OverlapPolicy
+from rota.model.plan import (
+    Committed,
+    Crowd,
+    Facts,
+    JobChange,
+    JobFilter,
+    LiveRun,
+    NewJob,
+    Pending,
+    Plan,
+    Rule,
+    RunFilter,
+    RunMove,
+    Upcoming,
+)
+from rota.model.run import Event, Item, Run, RunKey
+from rota.model.states import UNSTARTED, Cause, ItemState, JobState, RunState
+from rota.ports import Clock
+
+
+class MemoryStore:
+    """The store that lives and dies with its process."""
+
+    def __init__(self, clock: Clock, *, actor: str) -> None:
+        self._clock = clock
+        self._actor = actor
+        self._ids = count(1)
+        self._job_ids = count(1)
+        self._jobs: dict[int, Job] = {}
+        self._names: dict[JobName, int] = {}
+        self._runs: dict[int, Run] = {}
+        self._keys: dict[RunKey, int] = {}
+        self._items: dict[int, Item] = {}
+        self._events: list[Event] = []
+
+    async def migrate(self) -> None:
+        pass
+
+    async def check(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def now(self) -> datetime:
+        return self._clock.wall()
+
+    async def upcoming(self, *, within_s: float, limit: int) -> Upcoming:
+        now = self._clock.wall()
+        due = [
+            Pending(job_id=job.id, next_fire_at=job.next_fire_at)
+            for job in self._jobs.values()
+            if job.next_fire_at is not None and (job.next_fire_at - now).total_seconds() <= within_s
+        ]
+        due.sort(key=lambda it: (it.next_fire_at, it.job_id))
+        return Upcoming(now=now, pending=tuple(due[:limit]))
+
+    async def fire(self, job_ids: Sequence[int], rule: Rule) -> Committed:
+        now = self._clock.wall()
+        jobs = [self._jobs[it] for it in sorted(job_ids) if it in self._jobs]
+        return self._decide([job for job in jobs if job.is_due(now)], rule)
+
+    async def change(
+        self, names: Sequence[JobName], rule: Rule, *, known: Sequence[tuple[JobName, str]] = ()
+    ) -> Committed:
+        jobs = [self._jobs[it] for it in sorted(self._names[name] for name in set(names) if name in self._names)]
+        keys = [RunKey(self._names[name], Cause.MANUAL, key) for name, key in known if name in self._names]
+        return self._decide(jobs, rule, known=keys)
+
+    async def end(self, run_ids: Sequence[int], rule: Rule) -> Committed:
+        runs = [self._runs[it] for it in sorted(set(run_ids)) if it in self._runs]
+        jobs = [self._jobs[it] for it in sorted({run.job_id for run in runs})]
+        return self._decide(jobs, rule, runs=runs)
+
+    async def job(self, name: JobName) -> Job | None:
+        return self._jobs.get(self._names.get(name, 0))
+
+    async def jobs(self, wanted: JobFilter) -> tuple[Job, ...]:
+        found = [
+            job
+            for job in self._jobs.values()
+            if job.id > wanted.after_id
+            and job.state in wanted.states
+            and wanted.tenant in (None, job.definition.tenant)
+            and wanted.project in (None, job.definition.project)
+        ]
+        return tuple(found[: wanted.limit])
+
+    async def run(self, run_id: int) -> Run | None:
+        return self._runs.get(run_id)
+
+    async def runs(self, wanted: RunFilter) -> tuple[Run, ...]:
+        job_id = None if wanted.job is None else self._names.get(wanted.job, 0)
+        newest = sorted(self._runs.values(), key=_age, reverse=True)
+        last = self._runs.get(wanted.before_id) if wanted.before_id is not None else None
+        found = [
+            run
+            for run in newest
+            if (last is None or _age(run) < _age(last))
+            and (not wanted.states or run.state in wanted.states)
+            and job_id in (None, run.job_id)
+        ]
+        return tuple(found[: wanted.limit])
+
+    async def items(self, run_id: int) -> tuple[Item, ...]:
+        found = [item for item in self._items.values() if item.run_id == run_id]
+        return tuple(sorted(found, key=lambda item: (item.task, item.index)))
+
+    async def events(self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100) -> tuple[Event, ...]:
+        found = [
+            event for event in self._events if run_id in (None, event.run_id) and job_id in (None, event.job_id)
+        ]
+        return tuple(found[-limit:])
+
+    def _decide(self, jobs: list[Job], rule: Rule, *, runs: Sequence[Run] = (), known: Sequence[RunKey] = ()) -> Committed:
+        keys = {*rule.keys(jobs), *(run.overlap_key for run in runs)}
+        facts = Facts(
+            now=self._clock.wall(),
+            jobs=tuple(jobs),
+            crowds={key: self._crowd(key, jobs) for key in keys},
+            live={job.id: self._live(job.id) for job in jobs if job.definition.follows_ends},
+            runs=tuple(runs),
+            known={key: self._runs[self._keys[key]] for key in known if key in self._keys},
+        )
+        plan = rule.decide(facts)
+        return Committed(now=facts.now, plan=plan, runs=tuple(self._commit(plan, facts.now)) or tuple(facts.known.values()))
+
+    def _crowd(self, key: str, jobs: Iterable[Job]) -> Crowd:
+        live = sorted((run for run in self._runs.values() if run.overlap_key == key and run.state.live), key=_age)
+        seen = [LiveRun(id=run.id, job_id=run.job_id, state=run.state, started=self._started(run.id)) for run in live]
+        running = [run for run in seen if run.state is RunState.RUNNING]
+        replaces = any(job.definition.overlap.policy is OverlapPolicy.REPLACE for job in jobs)
+        return Crowd(
+            running=len(running),
+            runs=tuple(running) if replaces else (),
+            waiting=tuple(run for run in seen if run.state is RunState.WAITING),
+        )
+
+    def _live(self, job_id: int) -> int:
+        return sum(run.job_id == job_id and run.state.live for run in self._runs.values())
+
+    def _started(self, run_id: int) -> bool:
+        return any(
+            item.run_id == run_id and item.state in (ItemState.ASSIGNED, ItemState.RUNNING)
+            for item in self._items.values()
+        )
+
+    def _commit(self, plan: Plan, now: datetime) -> list[Run]:
+        job_ids = [self._create(new, now) for new in plan.new_jobs]
+        for change in plan.jobs:
+            self._advance(change)
+        moved = {move.run_id for move in plan.moves}
+        followers = [item for item in self._items.values() if item.run_id in moved and item.state in UNSTARTED]
+        written = rows(plan, now, self._actor, self._ids, job_ids, followers)
+        for run in written.runs:
+            assert run.unique not in self._keys, f"{run.unique} was fired twice"
+            self._keys[run.unique] = run.id
+            self._runs[run.id] = run
+        self._items.update((item.id, item) for item in written.items)
+        for move in plan.moves:
+            self._move(move, followers, now)
+        for live in plan.cancels:
+            self._runs[live.id] = msgspec.structs.replace(self._runs[live.id], cancel_at=now)
+        self._events += written.events
+        return written.runs
+
+    def _create(self, new: NewJob, now: datetime) -> int:
+        job = Job.created(next(self._job_ids), new.definition, new.digest, new.next, now)
+        self._jobs[job.id] = job
+        self._names[new.definition.full_name] = job.id
+        return job.id
+
+    def _advance(self, change: JobChange) -> None:
+        assert self._jobs[change.was.id] == change.was, "the plan was made on other facts"
+        self._jobs[change.was.id] = change.now
+
+    def _move(self, move: RunMove, followers: Sequence[Item], now: datetime) -> None:
+        run = self._runs[move.run_id]
+        self._runs[run.id] = msgspec.structs.replace(run, state=move.now, ended_at=None if move.now.live else now)
+        for item in followers:
+            if item.run_id == run.id:
+                self._items[item.id] = msgspec.structs.replace(item, state=item_state_after(move))
+
+
+def _age(run: Run) -> tuple[datetime, int]:
+    return run.created_at, run.id

@@ -1,0 +1,136 @@
+"""Write a plan: jobs, runs, items and history, in one transaction, each update fenced by what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import chain
+
+from sqlalchemy import Connection, insert, select, update
+
+from rota.backends.record import ids_needed, item_state_after, rows
+from rota.backends.sql import schema
+from rota.backends.sql.database import Lost
+from rota.backends.sql.dialect import Dialect
+from rota.backends.sql.rows import event_rows, item_of, item_rows, job_row, run_rows, to_us
+from rota.model.job import Job
+from rota.model.plan import JobChange, NewJob, Plan, RunMove
+from rota.model.run import Item, Run
+from rota.model.states import UNSTARTED, ItemState
+from rota.model.value import encode
+
+BLOCK = 1000
+"""How many ids a process takes from the store at once. What it does not use is lost; ids have gaps."""
+
+
+class Ids:
+    """The ids that this process may still give away."""
+
+    def __init__(self, free: range = range(0)) -> None:
+        self._free = free
+
+    def take(self, conn: Connection, dialect: Dialect, count: int) -> tuple[Iterator[int], Ids]:
+        """Take ids; and what is left over, to be kept only if the transaction commits."""
+        if len(self._free) >= count:
+            taken, self._free = self._free[:count], self._free[count:]
+            return iter(taken), Ids()
+        old, self._free = self._free, range(0)
+        start = reserve(conn, dialect, "id", (size := max(count, BLOCK)))
+        lacking = count - len(old)
+        new = range(start, start + size)
+        return chain(old, new[:lacking]), Ids(new[lacking:])
+
+    def keep(self, left: Ids) -> None:
+        if len(left._free) > len(self._free):
+            self._free = left._free
+
+
+def reserve(conn: Connection, dialect: Dialect, name: str, count: int) -> int:
+    """Reserve numbers that nobody else will get; returns the first."""
+    c = schema.counter.c
+    start: int = conn.scalars(dialect.locked(select(c.next).where(c.name == name))).one()
+    conn.execute(update(schema.counter).where(c.name == name).values(next=start + count))
+    return start
+
+
+def commit(
+    conn: Connection, dialect: Dialect, plan: Plan, now: datetime, actor: str, ids: Ids
+) -> tuple[list[Run], Ids]:
+    """Write the plan. Returns the runs as written, and the ids left over."""
+    job_ids = _create(conn, dialect, plan.new_jobs, now, actor)
+    _advance(conn, dialect, [change for change in plan.jobs if change.kind is None])
+    for change in plan.jobs:
+        if change.kind is not None:
+            _revise(conn, change, now, actor)
+    followers = _followers(conn, dialect, plan.moves)
+    taken, left = ids.take(conn, dialect, ids_needed(plan, followers))
+    written = rows(plan, now, actor, taken, job_ids, followers)
+    dialect.insert(conn, schema.run, run_rows(written.runs))
+    dialect.insert(conn, schema.item, item_rows(written.items))
+    for move in plan.moves:
+        _move(conn, dialect, move, [item.id for item in followers if item.run_id == move.run_id], now)
+    for live in plan.cancels:
+        r = schema.run.c
+        conn.execute(update(schema.run).where(r.id == live.id, r.cancel_at.is_(None)).values(cancel_at=to_us(now)))
+    dialect.insert(conn, schema.event, event_rows(written.events))
+    return written.runs, left
+
+
+def _create(conn: Connection, dialect: Dialect, new: Sequence[NewJob], now: datetime, actor: str) -> list[int]:
+    if not new:
+        return []
+    start = reserve(conn, dialect, "job", len(new))
+    jobs = [Job.created(start + n, it.definition, it.digest, it.next, now) for n, it in enumerate(new)]
+    dialect.insert(conn, schema.job, [tuple(job_row(job).values()) for job in jobs])
+    dialect.insert(conn, schema.job_version, [_version_row(job, now, actor) for job in jobs])
+    return [job.id for job in jobs]
+
+
+def _advance(conn: Connection, dialect: Dialect, changes: Sequence[JobChange]) -> None:
+    wanted = [
+        (
+            change.was.id,
+            change.was.revision,
+            to_us(change.was.next_fire_at),
+            to_us(change.now.next_slot_at),
+            to_us(change.now.next_fire_at),
+            to_us(change.now.settled_at),
+        )
+        for change in changes
+    ]
+    if wanted and dialect.advance(conn, wanted) != len(wanted):
+        raise Lost("a job was changed by someone else")
+
+
+def _revise(conn: Connection, change: JobChange, now: datetime, actor: str) -> None:
+    j = schema.job.c
+    was = change.was
+    fence = [j.id == was.id, j.revision == was.revision, j.next_fire_at.is_not_distinct_from(to_us(was.next_fire_at))]
+    if conn.execute(update(schema.job).where(*fence).values(job_row(change.now))).rowcount != 1:
+        raise Lost(f"job {was.id} was changed by someone else")
+    if change.now.version != was.version:
+        conn.execute(insert(schema.job_version).values(_version_row(change.now, now, actor)))
+
+
+def _version_row(job: Job, now: datetime, actor: str) -> tuple[object, ...]:
+    return job.id, job.version, job.digest, encode(job.definition), to_us(now), actor
+
+
+def _followers(conn: Connection, dialect: Dialect, moves: Sequence[RunMove]) -> list[Item]:
+    if not moves:
+        return []
+    i = schema.item.c
+    unstarted = i.state.in_([str(state) for state in UNSTARTED])
+    query = select(schema.item).where(dialect.among(i.run_id, [move.run_id for move in moves]), unstarted)
+    return [item_of(row) for row in conn.execute(query.order_by(i.id))]
+
+
+def _move(conn: Connection, dialect: Dialect, move: RunMove, item_ids: Sequence[int], now: datetime) -> None:
+    r, i = schema.run.c, schema.item.c
+    ended_at = None if move.now.live else to_us(now)
+    moved = update(schema.run).where(r.id == move.run_id, r.state == str(move.was))
+    if conn.execute(moved.values(state=str(move.now), ended_at=ended_at)).rowcount != 1:
+        raise Lost(f"run {move.run_id} was moved by someone else")
+    if item_ids:
+        state: ItemState = item_state_after(move)
+        conn.execute(update(schema.item).where(dialect.among(i.id, item_ids)).values(state=str(state)))

@@ -1,0 +1,168 @@
+"""Run statements: a whole transaction as one plain function, on whatever database it is.
+
+A transaction that lost a race (deadlock, lock timeout, two inserts of one key) is made again as a whole, a few times.
+An error before the commit means that nothing was changed; an error during the commit is `CommitUnknown`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from rota.backends.sql.dialect import Dialect
+from rota.errors import CommitUnknown, StoreUnavailable
+from rota.ports import Clock
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+ATTEMPTS_MAX = 10
+
+
+class Database(Protocol):
+    """Something that runs transactions."""
+
+    dialect: Dialect
+
+    async def read(self, work: Work[T]) -> T:
+        """Run one statement or several independent ones; nothing is locked."""
+        ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Run a transaction and commit it durably."""
+        ...
+
+    async def exclusively(self, work: Work[T]) -> T:
+        """Run work that no other process may do at the same time, outside a transaction."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Lost(Exception):
+    """A fenced write found other facts than those it was decided on; the transaction is made again."""
+
+
+class ServerDatabase:
+    """A database server, through an asynchronous driver."""
+
+    def __init__(self, dialect: Dialect, writer: AsyncEngine, reader: AsyncEngine, clock: Clock) -> None:
+        self.dialect = dialect
+        self._writer = writer
+        self._reader = reader
+        self._clock = clock
+
+    async def read(self, work: Work[T]) -> T:
+        async def once() -> T:
+            async with self._reader.connect() as conn:
+                return await conn.run_sync(work)
+
+        return await again(once, self.dialect, self._clock)
+
+    async def write(self, work: Work[T]) -> T:
+        return await again(partial(self._write_once, work), self.dialect, self._clock)
+
+    async def exclusively(self, work: Work[T]) -> T:
+        async def once() -> T:
+            async with self._reader.connect() as conn:
+                try:
+                    await conn.run_sync(self.dialect.migration_lock)
+                    return await conn.run_sync(work)
+                finally:
+                    await conn.invalidate()  # the lock ends with its connection
+
+        return await again(once, self.dialect, self._clock)
+
+    async def close(self) -> None:
+        await self._writer.dispose()
+        await self._reader.dispose()
+
+    async def _write_once(self, work: Work[T]) -> T:
+        async with self._writer.connect() as conn:
+            result = await conn.run_sync(work)
+            try:
+                await conn.commit()
+            except DBAPIError as error:
+                if self.dialect.code(error) in self.dialect.retryable and not error.connection_invalidated:
+                    raise
+                raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error.orig}") from error
+            except (OSError, asyncio.TimeoutError) as error:
+                raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error}") from error
+            return result
+
+
+class FileDatabase:
+    """An SQLite file. All of it runs in one thread of this process, a whole transaction at a time."""
+
+    def __init__(self, dialect: Dialect, engine: Engine, clock: Clock) -> None:
+        self.dialect = dialect
+        self._engine = engine
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rota-sqlite")
+        self._conn: Connection | None = None
+
+    async def read(self, work: Work[T]) -> T:
+        return await again(partial(self._hop, work), self.dialect, self._clock)
+
+    async def write(self, work: Work[T]) -> T:
+        return await again(partial(self._hop, partial(self._transaction, "IMMEDIATE", work)), self.dialect, self._clock)
+
+    async def exclusively(self, work: Work[T]) -> T:
+        return await again(partial(self._hop, partial(self._transaction, "EXCLUSIVE", work)), self.dialect, self._clock)
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown(wait=False)
+
+    async def _hop(self, work: Work[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_connection, work)
+
+    def _with_connection(self, work: Work[T]) -> T:
+        if self._conn is None:
+            self._conn = self._engine.connect()
+        return work(self._conn)
+
+    def _transaction(self, kind: str, work: Work[T], conn: Connection) -> T:
+        conn.exec_driver_sql(f"BEGIN {kind}")
+        try:
+            result = work(conn)
+            conn.exec_driver_sql("COMMIT")
+        except BaseException:
+            if conn.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
+                conn.exec_driver_sql("ROLLBACK")
+            raise
+        return result
+
+    def _disconnect(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+        self._engine.dispose()
+
+
+async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock) -> T:
+    """Make a transaction, and make it again if it lost a race. Driver errors end here."""
+    problem: Exception | None = None
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            return await once()
+        except Lost as error:
+            problem = error
+        except IntegrityError as error:
+            problem = error
+            if dialect.code(error) not in dialect.retryable:
+                raise
+        except DBAPIError as error:
+            problem = error
+            if dialect.code(error) not in dialect.retryable:
+                raise StoreUnavailable(f"the {dialect.name} store failed: {error.orig}") from error
+        except (SQLAlchemyError, OSError, asyncio.TimeoutError) as error:
+            raise StoreUnavailable(f"the {dialect.name} store cannot be reached: {error}") from error
+        await clock.sleep(0.005 * attempt * (0.5 + clock.chance()))
+    raise StoreUnavailable(f"the {dialect.name} store refused a transaction {ATTEMPTS_MAX} times: {problem}") from problem

@@ -1,0 +1,1 @@
+"""Migrations: numbered steps from an empty database to the present schema."""

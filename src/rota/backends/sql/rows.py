@@ -1,0 +1,174 @@
+"""Translate between values and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, overload
+
+from sqlalchemy import Row
+
+from rota.model.job import Definition, Job
+from rota.model.run import Event, Item, Run
+from rota.model.states import Cause, ItemState, JobState, RunState, SkipReason
+from rota.model.value import decode, encode
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@overload
+def to_us(instant: datetime) -> int: ...
+@overload
+def to_us(instant: datetime | None) -> int | None: ...
+def to_us(instant: datetime | None) -> int | None:
+    """An instant as microseconds since the epoch."""
+    return None if instant is None else (instant - _EPOCH) // _MICROSECOND
+
+
+@overload
+def from_us(us: int) -> datetime: ...
+@overload
+def from_us(us: int | None) -> datetime | None: ...
+def from_us(us: int | None) -> datetime | None:
+    """Microseconds since the epoch as an instant."""
+    return None if us is None else _EPOCH + timedelta(microseconds=us)
+
+
+def job_of(row: Row[Any]) -> Job:
+    return Job(
+        id=row.id,
+        definition=decode(row.definition, Definition),
+        digest=row.digest,
+        version=row.version,
+        revision=row.revision,
+        state=JobState(row.state),
+        next_slot_at=from_us(row.next_slot_at),
+        next_fire_at=from_us(row.next_fire_at),
+        settled_at=from_us(row.settled_at),
+        created_at=from_us(row.created_at),
+        changed_at=from_us(row.changed_at),
+    )
+
+
+def job_row(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "tenant": job.definition.tenant,
+        "project": job.definition.project,
+        "name": job.definition.name,
+        "definition": encode(job.definition),
+        "digest": job.digest,
+        "version": job.version,
+        "revision": job.revision,
+        "state": str(job.state),
+        "next_slot_at": to_us(job.next_slot_at),
+        "next_fire_at": to_us(job.next_fire_at),
+        "settled_at": to_us(job.settled_at),
+        "created_at": to_us(job.created_at),
+        "changed_at": to_us(job.changed_at),
+    }
+
+
+def run_of(row: Row[Any]) -> Run:
+    return Run(
+        id=row.id,
+        job_id=row.job_id,
+        version=row.version,
+        cause=Cause(row.cause),
+        key=row.key,
+        overlap_key=row.overlap_key,
+        state=RunState(row.state),
+        reason=None if row.reason is None else SkipReason(row.reason),
+        slot_at=from_us(row.slot_at),
+        last_slot_at=from_us(row.last_slot_at),
+        slots=row.slots,
+        due_at=from_us(row.due_at),
+        created_at=from_us(row.created_at),
+        ended_at=from_us(row.ended_at),
+        cancel_at=from_us(row.cancel_at),
+        params=decode(row.params, dict),
+    )
+
+
+def run_rows(runs: Iterable[Run]) -> list[tuple[Any, ...]]:
+    """Rows in the order of the table's columns."""
+    return [
+        (
+            run.id,
+            run.job_id,
+            run.version,
+            str(run.cause),
+            run.key,
+            run.overlap_key,
+            str(run.state),
+            None if run.reason is None else str(run.reason),
+            to_us(run.slot_at),
+            to_us(run.last_slot_at),
+            run.slots,
+            to_us(run.due_at),
+            to_us(run.created_at),
+            to_us(run.ended_at),
+            to_us(run.cancel_at),
+            encode(run.params),
+        )
+        for run in runs
+    ]
+
+
+def item_of(row: Row[Any]) -> Item:
+    return Item(
+        id=row.id,
+        run_id=row.run_id,
+        task=row.task,
+        index=row._mapping["index"],
+        state=ItemState(row.state),
+        not_before_at=from_us(row.not_before_at),
+        start_by_at=from_us(row.start_by_at),
+    )
+
+
+def item_rows(items: Iterable[Item]) -> list[tuple[Any, ...]]:
+    """Rows in the order of the table's columns."""
+    return [
+        (
+            item.id,
+            item.run_id,
+            item.task,
+            item.index,
+            str(item.state),
+            to_us(item.not_before_at),
+            to_us(item.start_by_at),
+        )
+        for item in items
+    ]
+
+
+def event_of(row: Row[Any]) -> Event:
+    return Event(
+        id=row.id,
+        at=from_us(row.at),
+        kind=row.kind,
+        actor=row.actor,
+        job_id=row.job_id,
+        run_id=row.run_id,
+        item_id=row.item_id,
+        data=decode(row.data, dict),
+    )
+
+
+def event_rows(events: Iterable[Event]) -> list[tuple[Any, ...]]:
+    """Rows in the order of the table's columns."""
+    return [
+        (
+            event.id,
+            to_us(event.at),
+            event.kind,
+            event.actor,
+            event.job_id,
+            event.run_id,
+            event.item_id,
+            encode(event.data),
+        )
+        for event in events
+    ]

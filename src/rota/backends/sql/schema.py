@@ -1,0 +1,120 @@
+"""The tables. Instants are microseconds since the epoch in UTC, so that every database keeps them alike.
+
+Migrations build these tables; a test compares both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
+from sqlalchemy.dialects.mysql import MEDIUMTEXT
+
+metadata = MetaData()
+
+_LONG_TEXT = Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb")
+_NAME = String(100)
+_STATE = String(16)
+_KEY = String(255)
+
+
+def _table(name: str, *parts: Any) -> Table:
+    return Table(name, metadata, *parts, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate="utf8mb4_bin")
+
+
+meta = _table(
+    "rota_meta",
+    Column("name", _NAME, primary_key=True),
+    Column("value", String(255), nullable=False),
+)
+
+counter = _table(
+    "rota_counter",
+    Column("name", _NAME, primary_key=True),
+    Column("next", BigInteger, nullable=False),
+)
+
+job = _table(
+    "rota_job",
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("tenant", _NAME, nullable=False),
+    Column("project", _NAME, nullable=False),
+    Column("name", _NAME, nullable=False),
+    Column("definition", _LONG_TEXT, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("state", _STATE, nullable=False),
+    Column("next_slot_at", BigInteger),
+    Column("next_fire_at", BigInteger),
+    Column("settled_at", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    UniqueConstraint("tenant", "project", "name", name="rota_job_name"),
+    Index("rota_job_next_fire", "next_fire_at"),
+)
+
+job_version = _table(
+    "rota_job_version",
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("digest", String(64), nullable=False),
+    Column("definition", _LONG_TEXT, nullable=False),
+    Column("applied_at", BigInteger, nullable=False),
+    Column("actor", String(255), nullable=False),
+)
+
+overlap = _table(
+    "rota_overlap",
+    Column("key", _KEY, primary_key=True),
+)
+
+run = _table(
+    "rota_run",
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("job_id", BigInteger, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("cause", _STATE, nullable=False),
+    Column("key", _KEY, nullable=False),
+    Column("overlap_key", _KEY, nullable=False),
+    Column("state", _STATE, nullable=False),
+    Column("reason", _STATE),
+    Column("slot_at", BigInteger),
+    Column("last_slot_at", BigInteger),
+    Column("slots", Integer, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("cancel_at", BigInteger),
+    Column("params", _LONG_TEXT, nullable=False),
+    UniqueConstraint("job_id", "cause", "key", name="rota_run_key"),
+    Index("rota_run_live", "overlap_key", "ended_at"),
+    Index("rota_run_by_job", "job_id", "created_at"),
+    Index("rota_run_by_age", "created_at"),
+)
+
+item = _table(
+    "rota_item",
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("run_id", BigInteger, nullable=False),
+    Column("task", _NAME, nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("state", _STATE, nullable=False),
+    Column("not_before_at", BigInteger, nullable=False),
+    Column("start_by_at", BigInteger, nullable=False),
+    UniqueConstraint("run_id", "task", "index", name="rota_item_place"),
+)
+
+event = _table(
+    "rota_event",
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("actor", String(255), nullable=False),
+    Column("job_id", BigInteger),
+    Column("run_id", BigInteger),
+    Column("item_id", BigInteger),
+    Column("data", _LONG_TEXT, nullable=False),
+    Index("rota_event_by_run", "run_id"),
+    Index("rota_event_by_job", "job_id", "at"),
+)

@@ -1,0 +1,1 @@
+"""Decisions: pure functions of values. Nothing here waits, reads a clock or touches a store."""

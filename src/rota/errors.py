@@ -1,0 +1,72 @@
+"""Every error that rota raises on purpose.
+
+    RotaError
+    ├── InvalidInput        what was given is wrong: each problem names its field and the reason
+    ├── NotFound            there is no such job, run or file
+    ├── Refused             the request is understood, but the present state forbids it
+    └── StoreError
+        ├── StoreRefused    this store must not be used: not durable, wrong file system, schema of another release
+        └── StoreUnavailable    the store did not answer; nothing was changed
+            └── CommitUnknown   the store did not answer the commit: the change is there whole, or not at all
+
+A caller that gets `CommitUnknown` asks again: every verb of the store may be repeated. Adapters turn the errors of
+their drivers into these at the edge; no other module sees a driver's error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class RotaError(Exception):
+    """The base of every error that rota raises on purpose."""
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with an input."""
+
+    field: str
+    reason: str
+    file: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.file is None else f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
+        return f"{place}{self.field}: {self.reason}" if self.field else f"{place}{self.reason}"
+
+
+class InvalidInput(RotaError):
+    """What was given is wrong; nothing was changed."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    @classmethod
+    def of(cls, field: str, reason: str) -> InvalidInput:
+        return cls([Problem(field, reason)])
+
+
+class NotFound(RotaError):
+    """There is nothing of that name."""
+
+
+class Refused(RotaError):
+    """The request is understood, but the present state forbids it; nothing was changed."""
+
+
+class StoreError(RotaError):
+    """Something about the store."""
+
+
+class StoreRefused(StoreError):
+    """This store must not be used as it is; the message says why and what to do."""
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer; nothing was changed."""
+
+
+class CommitUnknown(StoreUnavailable):
+    """The store did not answer the commit: the change is there whole, or not at all. Ask again."""

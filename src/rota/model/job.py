@@ -1,0 +1,165 @@
+"""Jobs: what is defined (`Definition`, named by the digest of its content) and what is stored of it (`Job`)."""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from rota.model.states import JobState
+from rota.model.trigger import Delay, Endless, Instant, Manual, Schedule
+from rota.model.value import Json, Value
+
+GRACE_S = 60.0
+BACKLOG_MAX = 100
+KEY_MAX = 250
+
+
+class JobName(NamedTuple):
+    """The name by which people know a job."""
+
+    tenant: str
+    project: str
+    name: str
+
+    def __str__(self) -> str:
+        if self.tenant != "default":
+            return "/".join(self)
+        return self.name if self.project == "default" else f"{self.project}/{self.name}"
+
+
+class MisfirePolicy(StrEnum):
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+class Misfire(Value, frozen=True, kw_only=True):
+    """What happens to slots that are later than the grace: none of them runs, the latest, or all (at most `count_max`,
+    started at most `per_s` a second)."""
+
+    policy: MisfirePolicy = MisfirePolicy.ONCE
+    grace_s: float = GRACE_S
+    count_max: int = 100
+    per_s: float | None = None
+
+
+class OverlapPolicy(StrEnum):
+    FORBID = "forbid"
+    ALLOW = "allow"
+    QUEUE = "queue"
+    REPLACE = "replace"
+
+
+class Overlap(Value, frozen=True, kw_only=True):
+    """What happens when a run is due while others of the same key are live. Without a key: others of the same job."""
+
+    policy: OverlapPolicy = OverlapPolicy.FORBID
+    live_max: int = 1
+    queue_max: int = 1
+    key: str | None = None
+
+
+class Task(Value, frozen=True, kw_only=True):
+    """One step of a job: a runner and what it is told."""
+
+    name: str
+    runner: str
+    config: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+
+
+class Definition(Value, frozen=True, kw_only=True):
+    """What a person writes about a job."""
+
+    tenant: str = "default"
+    project: str = "default"
+    name: str
+    title: str = ""
+    schedule: Schedule
+    misfire: Misfire = Misfire()
+    overlap: Overlap = Overlap()
+    backlog_max: int = BACKLOG_MAX
+    params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    tasks: tuple[Task, ...]
+
+    @property
+    def full_name(self) -> JobName:
+        return JobName(self.tenant, self.project, self.name)
+
+    @property
+    def follows_ends(self) -> bool:
+        """Whether the next instant is known only when a run has ended."""
+        return isinstance(self.schedule.rule, Delay | Endless)
+
+    @property
+    def fires_by_itself(self) -> bool:
+        return not isinstance(self.schedule.rule, Manual)
+
+
+class Job(Value, frozen=True, kw_only=True):
+    """A stored job.
+
+    `revision` rises with every apply, pause, resume and delete; `version` only when the definition changes.
+    `settled_at` is the highest slot that was ever decided on: it never falls, and no slot at or below it is decided
+    again, whatever the store's clock does.
+    """
+
+    id: int
+    definition: Definition
+    digest: str
+    version: int
+    revision: int
+    state: JobState
+    next_slot_at: datetime | None
+    next_fire_at: datetime | None
+    settled_at: datetime | None
+    created_at: datetime
+    changed_at: datetime
+
+    @classmethod
+    def created(cls, id: int, definition: Definition, digest: str, first: Instant | None, now: datetime) -> Job:
+        """A job in its first revision."""
+        return cls(
+            id=id,
+            definition=definition,
+            digest=digest,
+            version=1,
+            revision=1,
+            state=JobState.ENABLED,
+            next_slot_at=None,
+            next_fire_at=None,
+            settled_at=None,
+            created_at=now,
+            changed_at=now,
+        ).armed(first)
+
+    def armed(self, instant: Instant | None) -> Job:
+        """The same job, due at that instant next."""
+        slot_at, due_at = (None, None) if instant is None else (instant.slot_at, instant.due_at)
+        return msgspec.structs.replace(self, next_slot_at=slot_at, next_fire_at=due_at)
+
+    @property
+    def pending(self) -> Instant | None:
+        if self.next_slot_at is None or self.next_fire_at is None:
+            return None
+        return Instant(slot_at=self.next_slot_at, due_at=self.next_fire_at)
+
+    def is_due(self, now: datetime) -> bool:
+        return self.state is JobState.ENABLED and self.next_fire_at is not None and self.next_fire_at <= now
+
+
+def overlap_key(job_id: int, definition: Definition, params: dict[str, Json]) -> str:
+    """Name what the runs of a job must share with others: the job itself, or the key of its definition.
+
+    `${name}` in a key stands for that parameter of the run. A key too long for a column is named by its digest.
+    """
+    key = definition.overlap.key
+    if key is None:
+        return f"job:{job_id}"
+    filled = string.Template(key).substitute({name: str(value) for name, value in params.items()})
+    full = f"key:{definition.tenant}/{definition.project}/{filled}"
+    return full if len(full) <= KEY_MAX else f"key:{hashlib.sha256(full.encode()).hexdigest()}"

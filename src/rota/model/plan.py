@@ -1,0 +1,160 @@
+"""The two values that meet in a deciding transaction: the facts that were read under lock, and the plan to commit.
+
+A rule of `core/` is the pure function between them. A plan is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from rota.model.job import Definition, Job, JobName
+from rota.model.run import Run, RunKey
+from rota.model.states import Cause, JobState, RunState, SkipReason
+from rota.model.trigger import Instant
+from rota.model.value import Json, Value
+
+
+class LiveRun(Value, frozen=True, kw_only=True):
+    """A run that may still do something. `started`: a node was given one of its items."""
+
+    id: int
+    job_id: int
+    state: RunState
+    started: bool
+
+
+class Crowd(Value, frozen=True, kw_only=True):
+    """The live runs under one overlap key: how many run, which ones (oldest first) where a rule may have to act on
+    them, and which wait."""
+
+    running: int = 0
+    runs: tuple[LiveRun, ...] = ()
+    waiting: tuple[LiveRun, ...] = ()
+
+
+class Facts(Value, frozen=True, kw_only=True):
+    """What was read under lock. `crowds` has every overlap key that the rule named, `live` the live runs of each job
+    whose trigger follows ends, `known` the runs that were asked for and exist."""
+
+    now: datetime
+    jobs: tuple[Job, ...]
+    crowds: Mapping[str, Crowd]
+    live: Mapping[int, int] = {}  # noqa: RUF012 - never written to
+    runs: tuple[Run, ...] = ()
+    known: Mapping[RunKey, Run] = {}  # noqa: RUF012 - never written to
+
+
+class NewJob(Value, frozen=True, kw_only=True):
+    definition: Definition
+    digest: str
+    next: Instant | None
+
+
+class JobChange(Value, frozen=True, kw_only=True):
+    """A job as it was read and as it shall be. The write is fenced by the revision and next instant that were read."""
+
+    was: Job
+    now: Job
+    kind: str | None = None
+    """What happened, for the history; a mere advance of the next instant has none."""
+
+
+class NewItem(Value, frozen=True, kw_only=True):
+    task: str
+    index: int = 0
+    not_before_at: datetime
+    start_by_at: datetime
+
+
+class NewRun(Value, frozen=True, kw_only=True):
+    job_id: int
+    version: int
+    cause: Cause
+    key: str
+    overlap_key: str
+    state: RunState
+    reason: SkipReason | None = None
+    slot_at: datetime | None = None
+    last_slot_at: datetime | None = None
+    slots: int = 1
+    due_at: datetime
+    params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    items: tuple[NewItem, ...] = ()
+
+
+class RunMove(Value, frozen=True, kw_only=True):
+    """A live run moves to another state; its items that no node was given follow it."""
+
+    run_id: int
+    job_id: int
+    was: RunState
+    now: RunState
+
+
+class Plan(Value, frozen=True, kw_only=True):
+    """What one deciding transaction writes. `cancels` are running runs that are asked to stop."""
+
+    new_jobs: tuple[NewJob, ...] = ()
+    jobs: tuple[JobChange, ...] = ()
+    runs: tuple[NewRun, ...] = ()
+    moves: tuple[RunMove, ...] = ()
+    cancels: tuple[LiveRun, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.new_jobs or self.jobs or self.runs or self.moves or self.cancels)
+
+
+class Committed(Value, frozen=True, kw_only=True):
+    """What a deciding transaction did: the facts' instant, the plan, and the runs as they were written."""
+
+    now: datetime
+    plan: Plan
+    runs: tuple[Run, ...] = ()
+
+
+class Rule(Protocol):
+    """A decision: pure, repeatable, made on locked facts."""
+
+    def keys(self, jobs: Sequence[Job]) -> Iterable[str]:
+        """Name the overlap keys that `decide` will look at, given the jobs that were locked."""
+        ...
+
+    def decide(self, facts: Facts) -> Plan:
+        """Say what shall be written."""
+        ...
+
+
+class Pending(Value, frozen=True, kw_only=True):
+    """A job that will be due soon, as an unlocked read saw it."""
+
+    job_id: int
+    next_fire_at: datetime
+
+
+class Upcoming(Value, frozen=True, kw_only=True):
+    """The store's clock, and the jobs that are due first, earliest first."""
+
+    now: datetime
+    pending: tuple[Pending, ...] = ()
+
+
+class JobFilter(Value, frozen=True, kw_only=True):
+    """Which jobs a listing shows, in order of their creation; `after_id` pages on."""
+
+    tenant: str | None = None
+    project: str | None = None
+    states: tuple[JobState, ...] = (JobState.ENABLED, JobState.PAUSED)
+    after_id: int = 0
+    limit: int = 100
+
+
+class RunFilter(Value, frozen=True, kw_only=True):
+    """Which runs a listing shows, newest first; `before_id` pages on."""
+
+    job: JobName | None = None
+    states: tuple[RunState, ...] = ()
+    before_id: int | None = None
+    limit: int = 100

@@ -1,0 +1,71 @@
+"""Runs and items: what a firing leaves behind."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from rota.model.states import Cause, ItemState, RunState, SkipReason
+from rota.model.value import Json, Value
+
+
+class RunKey(NamedTuple):
+    """What makes a run unique: its job, why it exists, and the key of that cause."""
+
+    job_id: int
+    cause: Cause
+    key: str
+
+
+class Item(Value, frozen=True, kw_only=True):
+    """What is dispatched: one shard of a task; a plain task has one item."""
+
+    id: int
+    run_id: int
+    task: str
+    index: int
+    state: ItemState
+    not_before_at: datetime
+    start_by_at: datetime
+
+
+class Run(Value, frozen=True, kw_only=True):
+    """One firing of a job, recorded also when it was skipped.
+
+    A run that stands for several missed slots has `slots` greater than one; `slot_at` is then the first of them and
+    `last_slot_at` the last.
+    """
+
+    id: int
+    job_id: int
+    version: int
+    cause: Cause
+    key: str
+    overlap_key: str
+    state: RunState
+    reason: SkipReason | None = None
+    slot_at: datetime | None = None
+    last_slot_at: datetime | None = None
+    slots: int = 1
+    due_at: datetime
+    created_at: datetime
+    ended_at: datetime | None = None
+    cancel_at: datetime | None = None
+    params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+
+    @property
+    def unique(self) -> RunKey:
+        return RunKey(self.job_id, self.cause, self.key)
+
+
+class Event(Value, frozen=True, kw_only=True):
+    """One line of the history: what changed, by whom, by the store's clock."""
+
+    id: int
+    at: datetime
+    kind: str
+    actor: str
+    job_id: int | None = None
+    run_id: int | None = None
+    item_id: int | None = None
+    data: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value

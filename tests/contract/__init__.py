@@ -1,0 +1,1 @@
+"""One suite for every store: what the port promises, each store keeps."""
