@@ -81,6 +81,5 @@ async def put(store: Store, definitions: Sequence[Definition], slot: datetime | 
 
 
 async def stored(store: Store, definition: Definition) -> Job:
-    job = await store.job(definition.full_name)
-    assert job is not None, f"{definition.name} is not stored"
+    (job,) = await store.named([definition.full_name])
     return job

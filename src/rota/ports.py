@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rota.model.job import Job, JobName
 from rota.model.plan import Committed, JobFilter, Rule, RunFilter, Upcoming
-from rota.model.run import Event, Item, Run, RunKey
+from rota.model.run import Event, Item, Run
 
 
 class Clock(Protocol):
@@ -81,8 +81,8 @@ class Store(Protocol):
         """Lock the jobs and overlap keys of these runs, then read the runs; decide; commit."""
         ...
 
-    async def job(self, name: JobName) -> Job | None:
-        """One job, deleted ones too."""
+    async def named(self, names: Sequence[JobName]) -> tuple[Job, ...]:
+        """Those of the named jobs that exist, deleted ones too, in order of their creation."""
         ...
 
     async def jobs(self, wanted: JobFilter) -> tuple[Job, ...]:
@@ -105,5 +105,3 @@ class Store(Protocol):
         """The newest lines of the history of a run or a job, oldest first."""
         ...
 
-
-__all__ = ["Clock", "RunKey", "Store"]

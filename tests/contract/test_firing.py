@@ -60,7 +60,7 @@ async def test_every_change_of_state_leaves_a_line(store: Store) -> None:
     job = await a_due_job(store)
     done = await store.fire([job.id], Fire())
     kinds = [(event.kind, event.actor, event.at) for event in await store.events(run_id=done.runs[0].id)]
-    assert kinds == [("run.started", "test", done.now), ("item.ready", "test", done.now)]
+    assert kinds == [("run.started", "test", done.now)]
     await store.change([job.definition.full_name], Pause())
     lines = [event.kind for event in await store.events(job_id=job.id)]
     assert lines[0] == "job.created"

@@ -78,17 +78,16 @@ class MemoryStore:
     async def change(
         self, names: Sequence[JobName], rule: Rule, *, known: Sequence[tuple[JobName, str]] = ()
     ) -> Committed:
-        jobs = [self._jobs[it] for it in sorted(self._names[name] for name in set(names) if name in self._names)]
         keys = [RunKey(self._names[name], Cause.MANUAL, key) for name, key in known if name in self._names]
-        return self._decide(jobs, rule, known=keys)
+        return self._decide(self._named(names), rule, known=keys)
 
     async def end(self, run_ids: Sequence[int], rule: Rule) -> Committed:
         runs = [self._runs[it] for it in sorted(set(run_ids)) if it in self._runs]
         jobs = [self._jobs[it] for it in sorted({run.job_id for run in runs})]
         return self._decide(jobs, rule, runs=runs)
 
-    async def job(self, name: JobName) -> Job | None:
-        return self._jobs.get(self._names.get(name, 0))
+    async def named(self, names: Sequence[JobName]) -> tuple[Job, ...]:
+        return tuple(self._named(names))
 
     async def jobs(self, wanted: JobFilter) -> tuple[Job, ...]:
         found = [
@@ -126,6 +125,9 @@ class MemoryStore:
             event for event in self._events if run_id in (None, event.run_id) and job_id in (None, event.job_id)
         ]
         return tuple(found[-limit:])
+
+    def _named(self, names: Iterable[JobName]) -> list[Job]:
+        return [self._jobs[it] for it in sorted(self._names[name] for name in set(names) if name in self._names)]
 
     def _decide(self, jobs: list[Job], rule: Rule, *, runs: Sequence[Run] = (), known: Sequence[RunKey] = ()) -> Committed:
         keys = {*rule.keys(jobs), *(run.overlap_key for run in runs)}

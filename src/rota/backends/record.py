@@ -26,7 +26,7 @@ def ids_needed(plan: Plan, followers: Sequence[Item]) -> int:
     """How many ids `rows` may take for a plan."""
     new = len(plan.runs) + sum(len(run.items) for run in plan.runs)
     lines = len(plan.new_jobs) + len(plan.jobs) + len(plan.moves) + len(plan.cancels) + len(followers)
-    return 2 * new + lines
+    return new + len(plan.runs) + lines
 
 
 def item_state_after(move: RunMove) -> ItemState:
@@ -55,7 +55,7 @@ def rows(
     for new_run in plan.runs:
         run = _run(new_run, next(ids), now)
         runs.append(run)
-        tell(_kind(run.state), _run_data(run), run.job_id, run.id)
+        tell(_kind(run.state), _run_data(run, len(new_run.items)), run.job_id, run.id)
         for new_item in new_run.items:
             state = ItemState.READY if run.state is RunState.RUNNING else ItemState.WAITING
             item = Item(
@@ -68,7 +68,6 @@ def rows(
                 start_by_at=new_item.start_by_at,
             )
             items.append(item)
-            tell(f"item.{state}", {"task": item.task, "index": item.index}, run.job_id, run.id, item.id)
     for move in plan.moves:
         tell(_kind(move.now), {"was": str(_legal(move).was)}, move.job_id, move.run_id)
     moves = {move.run_id: move for move in plan.moves}
@@ -114,8 +113,9 @@ def _change_data(change: JobChange) -> dict[str, Json]:
     return {"revision": change.now.revision, "version": change.now.version}
 
 
-def _run_data(run: Run) -> dict[str, Json]:
-    data: dict[str, Json] = {"cause": str(run.cause), "key": run.key}
+def _run_data(run: Run, items: int) -> dict[str, Json]:
+    """The first line of a run also tells of the items that it began with."""
+    data: dict[str, Json] = {"cause": str(run.cause), "key": run.key, "items": items}
     if run.reason is not None:
         data["reason"] = str(run.reason)
     if run.slots > 1:

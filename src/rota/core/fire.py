@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
 
 import msgspec
 
@@ -46,11 +45,16 @@ def seed_of(definition: Definition) -> str:
 def owed(job: Job, now: datetime) -> Owed:
     """Say which slots of a due job are due and what becomes of each."""
     assert job.pending is not None, f"job {job.id} is not due"
-    line = _line(job.definition, job.pending)
-    due = tuple(islice(_until(line, now), SLOTS_MAX + 1))
-    if len(due) > SLOTS_MAX:
-        return _long_backlog(job.definition, due, now)
-    following = _following(job.definition, due[-1])
+    due: list[Instant] = []
+    following: Instant | None = None
+    for following in _line(job.definition, job.pending):
+        if following.due_at > now:
+            break
+        if len(due) == SLOTS_MAX:
+            return _long_backlog(job.definition, due, following, now)
+        due.append(following)
+    else:
+        following = None
     return _split(job.definition, due, now, following)
 
 
@@ -144,19 +148,6 @@ def _line(definition: Definition, pending: Instant) -> Iterator[Instant]:
         yield from upcoming(definition.schedule, pending.slot_at, seed=seed_of(definition))
 
 
-def _until(line: Iterator[Instant], now: datetime) -> Iterator[Instant]:
-    for instant in line:
-        if instant.due_at > now:
-            return
-        yield instant
-
-
-def _following(definition: Definition, last: Instant) -> Instant | None:
-    if definition.follows_ends:
-        return None
-    return next(upcoming(definition.schedule, last.slot_at, seed=seed_of(definition)), None)
-
-
 def _split(definition: Definition, due: Sequence[Instant], now: datetime, following: Instant | None) -> Owed:
     """Sort due slots into those that start and those that are skipped, by calendar and misfire policy."""
     open_, closed = _by_calendar(definition, due)
@@ -180,12 +171,11 @@ def _split(definition: Definition, due: Sequence[Instant], now: datetime, follow
     )
 
 
-def _long_backlog(definition: Definition, due: Sequence[Instant], now: datetime) -> Owed:
-    """Decide on the older part of a backlog that is too long for one round.
+def _long_backlog(definition: Definition, head: Sequence[Instant], rest: Instant, now: datetime) -> Owed:
+    """Decide on the older part of a backlog that is too long for one round; `rest` is the first slot after it.
 
     If all of it is later than the grace, only its newest part could still run; that part is left for a later round.
     """
-    head, rest = list(due[:SLOTS_MAX]), due[SLOTS_MAX]
     late_before = now - timedelta(seconds=definition.misfire.grace_s)
     if head[-1].due_at >= late_before:
         return _split(definition, head, now, rest)
@@ -209,17 +199,17 @@ def _by_calendar(definition: Definition, due: Sequence[Instant]) -> tuple[Sequen
 
 
 def _record(job: Job, due: Owed, now: datetime, floor: Floor) -> list[NewRun]:
-    runs = [*_skipped(job, due.missed, SkipReason.MISFIRE), *_skipped(job, due.closed, SkipReason.CALENDAR)]
+    key = own_key(job)
+    runs = [*_skipped(job, key, due.missed, SkipReason.MISFIRE), *_skipped(job, key, due.closed, SkipReason.CALENDAR)]
     starts = due.starts
     if job.definition.overlap.policy is OverlapPolicy.REPLACE and len(starts) > 1:
-        runs += _skipped(job, starts[:-1], SkipReason.OVERLAP)
+        runs += _skipped(job, key, starts[:-1], SkipReason.OVERLAP)
         starts = starts[-1:]
-    runs += [_start(job, instant, rank, due, now, floor) for rank, instant in enumerate(starts)]
+    runs += [_start(job, key, instant, rank, due, now, floor) for rank, instant in enumerate(starts)]
     return runs
 
 
-def _start(job: Job, instant: Instant, rank: int, due: Owed, now: datetime, floor: Floor) -> NewRun:
-    key = own_key(job)
+def _start(job: Job, key: str, instant: Instant, rank: int, due: Owed, now: datetime, floor: Floor) -> NewRun:
     state, reason = floor.admit(key, job.definition.overlap)
     not_before = now
     if rank < due.catching_up and job.definition.misfire.per_s is not None:
@@ -228,9 +218,10 @@ def _start(job: Job, instant: Instant, rank: int, due: Owed, now: datetime, floo
     return _slot_run(job, (instant,), key, state, reason, items)
 
 
-def _skipped(job: Job, slots: Sequence[Instant], reason: SkipReason) -> list[NewRun]:
+def _skipped(job: Job, key: str, slots: Sequence[Instant], reason: SkipReason) -> list[NewRun]:
     """One row for each slot; those beyond `backlog_max`, the oldest, share one."""
-    key = own_key(job)
+    if not slots:
+        return []
     many = max(len(slots) - job.definition.backlog_max, 0)
     lines = [slots[:many], *((slot,) for slot in slots[many:])]
     return [_slot_run(job, line, key, RunState.SKIPPED, reason, ()) for line in lines if line]
@@ -262,7 +253,7 @@ def _slot_run(
 
 
 def _key(instant: Instant) -> str:
-    return instant.slot_at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return instant.slot_at.isoformat(timespec="microseconds")
 
 
 def _rearm(job: Job, facts: Facts, runs: Sequence[NewRun]) -> Job:

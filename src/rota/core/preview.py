@@ -72,7 +72,7 @@ def _mark(rule: Rule, clock: WallClock, at: int, seed: str) -> str:
         return f"gap: {_time(missing)} does not exist, moved to {_time(wall)}"
     if wall < here.seen:
         return f"fold: second of two {_time(wall)}"
-    if clock.stretch(here.until).opening <= wall:
+    if clock.first(at + 1, lambda shown: wall if shown <= wall else None, fixed=False) is not None:
         return f"fold: first of two {_time(wall)}"
     return ""
 

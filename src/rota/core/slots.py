@@ -109,9 +109,6 @@ def _openings(rule: Window, after: int) -> Iterator[tuple[int, int]]:
     opens, closes = time_of_day(rule.opens), time_of_day(rule.closes)
     if closes <= opens:
         closes += DAY_S
-    for day in count(after // MICRO // DAY_S - 3):
+    for day in range(after // MICRO // DAY_S - 3, END_S // DAY_S + 1):
         if (day + 3) % 7 in rule.weekdays:  # 1970-01-01 was a Thursday
-            begin = clock.reach(day * DAY_S + opens)
-            if begin >= END_S:
-                return
-            yield begin * MICRO, clock.reach(day * DAY_S + closes) * MICRO
+            yield clock.reach(day * DAY_S + opens) * MICRO, clock.reach(day * DAY_S + closes) * MICRO

@@ -3,6 +3,9 @@
 Wall times are counted like Unix time: seconds from 1970-01-01 00:00 on that wall. A wall clock is a row of stretches in
 which it runs evenly; where two stretches meet it may jump ahead (a gap) or back (a fold). Whether summer time or a new
 law moved it makes no difference.
+
+The rules come from the `tzdata` package, which every installation has, and never from the operating system: nodes that
+disagree on a rule would fire one job at two times. `data_version` says which data it is.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from functools import cache
+from importlib import metadata, resources
 from typing import NamedTuple
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from rota.errors import InvalidInput
 
@@ -26,9 +30,6 @@ END_S = (date(YEAR_MAX + 1, 1, 1) - date(1970, 1, 1)).days * DAY_S
 NextWall = Callable[[int], int | None]
 """Says the first wall time of interest that is not before the given one."""
 
-_NO_PLACES = frozenset({"localtime", "posixrules", "Factory"})
-"""Names that `zoneinfo` knows, but that mean another clock on another machine, or none."""
-
 _REACH_S = 27 * 3600
 """More than any offset or jump of a clock: what lies further apart in real time is in the same order on the wall."""
 
@@ -36,20 +37,32 @@ _CHUNK_BITS = 25
 """Stretches are looked up and remembered by 2**25 s, about a year."""
 
 
-@cache
-def _known() -> frozenset[str]:
-    return frozenset(available_timezones()) - _NO_PLACES
-
-
 def zone(name: str) -> ZoneInfo:
     """Find a zone by its IANA name, spelled exactly so."""
     if not _is_known(name):
         raise InvalidInput.of("zone", f"{str(name)[:40]!a} is not the name of a time zone, such as Europe/Paris or UTC")
-    return ZoneInfo(name)
+    return _load(name)
+
+
+def data_version() -> str:
+    """The release of the zone data, which all nodes of a cluster should share."""
+    return metadata.version("tzdata")
 
 
 def _is_known(name: object) -> bool:
     return isinstance(name, str) and name in _known()
+
+
+@cache
+def _known() -> frozenset[str]:
+    names = resources.files("tzdata").joinpath("zones").read_text(encoding="ascii")
+    return frozenset(names.split()) - {"Factory"}  # that one means that no zone was chosen
+
+
+@cache
+def _load(name: str) -> ZoneInfo:
+    with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+        return ZoneInfo.from_file(file, key=name)
 
 
 @cache

@@ -27,9 +27,7 @@ V = TypeVar("V")
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-@cache
-def _decoder(kind: Any) -> Any:
-    return msgspec.json.Decoder(kind)
+_decoder: Any = cache(msgspec.json.Decoder)
 
 
 def encode(value: object) -> str:
@@ -39,8 +37,8 @@ def encode(value: object) -> str:
 
 def decode(text: str, kind: type[V]) -> V:
     """Read back what `encode` wrote."""
-    decoder: msgspec.json.Decoder[V] = _decoder(kind)
-    return decoder.decode(text)
+    value: V = _decoder(kind).decode(text)
+    return value
 
 
 def digest(value: Value) -> str:

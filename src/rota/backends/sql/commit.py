@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import chain
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from rota.backends.record import ids_needed, item_state_after, rows
 from rota.backends.sql import schema
 from rota.backends.sql.database import Lost
 from rota.backends.sql.dialect import Dialect
-from rota.backends.sql.rows import event_rows, item_of, item_rows, job_row, run_rows, to_us
+from rota.backends.sql.rows import advance_row, event_rows, item_of, item_rows, job_row, run_rows, to_us
 from rota.model.job import Job
 from rota.model.plan import JobChange, NewJob, Plan, RunMove
 from rota.model.run import Item, Run
@@ -21,6 +21,9 @@ from rota.model.value import encode
 
 BLOCK = 1000
 """How many ids a process takes from the store at once. What it does not use is lost; ids have gaps."""
+
+ADVANCE = ("next_slot_at", "next_fire_at", "settled_at")
+REVISION = (*ADVANCE, "definition", "digest", "version", "revision", "state", "changed_at")
 
 
 class Ids:
@@ -58,10 +61,10 @@ def commit(
 ) -> tuple[list[Run], Ids]:
     """Write the plan. Returns the runs as written, and the ids left over."""
     job_ids = _create(conn, dialect, plan.new_jobs, now, actor)
-    _advance(conn, dialect, [change for change in plan.jobs if change.kind is None])
-    for change in plan.jobs:
-        if change.kind is not None:
-            _revise(conn, change, now, actor)
+    _change(conn, dialect, [change for change in plan.jobs if change.kind is None], ADVANCE)
+    _change(conn, dialect, [change for change in plan.jobs if change.kind is not None], REVISION)
+    versions = [change.now for change in plan.jobs if change.now.version != change.was.version]
+    dialect.insert(conn, schema.job_version, [_version_row(job, now, actor) for job in versions])
     followers = _followers(conn, dialect, plan.moves)
     taken, left = ids.take(conn, dialect, ids_needed(plan, followers))
     written = rows(plan, now, actor, taken, job_ids, followers)
@@ -86,30 +89,14 @@ def _create(conn: Connection, dialect: Dialect, new: Sequence[NewJob], now: date
     return [job.id for job in jobs]
 
 
-def _advance(conn: Connection, dialect: Dialect, changes: Sequence[JobChange]) -> None:
-    wanted = [
-        (
-            change.was.id,
-            change.was.revision,
-            to_us(change.was.next_fire_at),
-            to_us(change.now.next_slot_at),
-            to_us(change.now.next_fire_at),
-            to_us(change.now.settled_at),
-        )
-        for change in changes
-    ]
-    if wanted and dialect.advance(conn, wanted) != len(wanted):
+def _change(conn: Connection, dialect: Dialect, changes: Sequence[JobChange], columns: tuple[str, ...]) -> None:
+    """Update jobs, unless one of them is no longer as it was read."""
+    rows = []
+    for change in changes:
+        was, now = change.was, job_row(change.now) if columns is REVISION else advance_row(change.now)
+        rows.append((was.id, was.revision, to_us(was.next_fire_at), *(now[name] for name in columns)))
+    if rows and dialect.update_jobs(conn, columns, rows) != len(rows):
         raise Lost("a job was changed by someone else")
-
-
-def _revise(conn: Connection, change: JobChange, now: datetime, actor: str) -> None:
-    j = schema.job.c
-    was = change.was
-    fence = [j.id == was.id, j.revision == was.revision, j.next_fire_at.is_not_distinct_from(to_us(was.next_fire_at))]
-    if conn.execute(update(schema.job).where(*fence).values(job_row(change.now))).rowcount != 1:
-        raise Lost(f"job {was.id} was changed by someone else")
-    if change.now.version != was.version:
-        conn.execute(insert(schema.job_version).values(_version_row(change.now, now, actor)))
 
 
 def _version_row(job: Job, now: datetime, actor: str) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 from sqlalchemy import (
@@ -23,6 +24,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
+
+from rota.backends.sql import schema
 
 STATEMENT_S = 10
 LOCK_S = 5
@@ -61,9 +64,9 @@ class Dialect(Protocol):
         """Make sure that a table of one column has these keys."""
         ...
 
-    def advance(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Move jobs on: (id, revision, next_fire_at as they were; next_slot_at, next_fire_at, settled_at as they shall
-        be). Returns how many still were as said."""
+    def update_jobs(self, conn: Connection, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> int:
+        """Set columns of jobs. A row has id, revision and next_fire_at as they were read, then the new values.
+        Returns how many still were as read."""
         ...
 
     def code(self, error: DBAPIError) -> str:
@@ -117,8 +120,9 @@ class PostgreSQL:
         sql = f"INSERT INTO {table.name} ({_columns(table)}) SELECT * FROM unnest($1::text[]) ON CONFLICT DO NOTHING"  # noqa: S608 - no input in it
         conn.exec_driver_sql(sql, (list(keys),))
 
-    def advance(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> int:
-        return conn.exec_driver_sql(_PG_ADVANCE, tuple(list(column) for column in zip(*rows, strict=True))).rowcount
+    def update_jobs(self, conn: Connection, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> int:
+        arrays = tuple(list(column) for column in zip(*rows, strict=True))
+        return conn.exec_driver_sql(_pg_update(columns), arrays).rowcount
 
     def code(self, error: DBAPIError) -> str:
         return str(getattr(error.orig, "sqlstate", None) or "")
@@ -138,12 +142,18 @@ class PostgreSQL:
 
 
 _PG_NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
-_PG_ADVANCE = """
-UPDATE rota_job AS j SET next_slot_at = v.next_slot_at, next_fire_at = v.next_fire_at, settled_at = v.settled_at
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
-  AS v(id, revision, was, next_slot_at, next_fire_at, settled_at)
-WHERE j.id = v.id AND j.revision = v.revision AND j.next_fire_at IS NOT DISTINCT FROM v.was
-"""
+
+
+@cache
+def _pg_update(columns: tuple[str, ...]) -> str:
+    types = ["bigint"] * 3 + [_pg_type(schema.job.c[name]) for name in columns]
+    arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(types, 1))
+    names = ", ".join(f"new_{name}" for name in columns)
+    new = ", ".join(f"{name} = new_{name}" for name in columns)
+    return f"""
+        UPDATE rota_job AS j SET {new} FROM unnest({arrays}) AS v(was_id, was_revision, was_next, {names})
+        WHERE j.id = was_id AND j.revision = was_revision AND j.next_fire_at IS NOT DISTINCT FROM was_next
+    """  # noqa: S608 - no input in it
 
 
 def _pg_type(column: Any) -> str:
@@ -180,8 +190,8 @@ class MySQL:
         column = next(iter(table.columns)).name
         conn.exec_driver_sql(f"INSERT IGNORE INTO {table.name} (`{column}`) VALUES (%s)", [(key,) for key in keys])  # noqa: S608 - no input in it
 
-    def advance(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> int:
-        return conn.exec_driver_sql(_MYSQL_ADVANCE, (json.dumps(rows),)).rowcount
+    def update_jobs(self, conn: Connection, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> int:
+        return conn.exec_driver_sql(_mysql_update(columns), (json.dumps(rows),)).rowcount
 
     def code(self, error: DBAPIError) -> str:
         arguments = getattr(error.orig, "args", ())
@@ -201,13 +211,24 @@ class MySQL:
 
 
 _MYSQL_NOW = text("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)")
-_MYSQL_ADVANCE = """
-UPDATE rota_job AS j JOIN JSON_TABLE(%s, '$[*]' COLUMNS (
-  id BIGINT PATH '$[0]', revision BIGINT PATH '$[1]', was BIGINT PATH '$[2]',
-  next_slot_at BIGINT PATH '$[3]', next_fire_at BIGINT PATH '$[4]', settled_at BIGINT PATH '$[5]')) AS v ON v.id = j.id
-SET j.next_slot_at = v.next_slot_at, j.next_fire_at = v.next_fire_at, j.settled_at = v.settled_at
-WHERE j.revision = v.revision AND j.next_fire_at <=> v.was
-"""
+
+
+@cache
+def _mysql_update(columns: tuple[str, ...]) -> str:
+    types = [(f"new_{name}", _mysql_type(schema.job.c[name])) for name in columns]
+    known = [("was_id", "BIGINT"), ("was_revision", "BIGINT"), ("was_next", "BIGINT"), *types]
+    fields = ", ".join(f"{name} {kind} PATH '$[{n}]'" for n, (name, kind) in enumerate(known))
+    new = ", ".join(f"j.{name} = v.new_{name}" for name in columns)
+    return f"""
+        UPDATE rota_job AS j JOIN JSON_TABLE(%s, '$[*]' COLUMNS ({fields})) AS v ON v.was_id = j.id SET {new}
+        WHERE j.revision = v.was_revision AND j.next_fire_at <=> v.was_next
+    """  # noqa: S608 - no input in it
+
+
+def _mysql_type(column: Any) -> str:
+    if isinstance(column.type, String):
+        return "MEDIUMTEXT" if column.type.length is None else f"VARCHAR({column.type.length})"
+    return "BIGINT"
 
 
 class SQLite:
@@ -238,8 +259,10 @@ class SQLite:
         sql = f"INSERT OR IGNORE INTO {table.name} ({_columns(table)}) VALUES (?)"  # noqa: S608 - no input in it
         conn.exec_driver_sql(sql, [(key,) for key in keys])
 
-    def advance(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> int:
-        return conn.exec_driver_sql(_SQLITE_ADVANCE, [(*row[3:], *row[:3]) for row in rows]).rowcount
+    def update_jobs(self, conn: Connection, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> int:
+        new = ", ".join(f"{name} = ?" for name in columns)
+        sql = f"UPDATE rota_job SET {new} WHERE id = ? AND revision = ? AND next_fire_at IS ?"  # noqa: S608 - no input in it
+        return conn.exec_driver_sql(sql, [(*row[3:], *row[:3]) for row in rows]).rowcount
 
     def code(self, error: DBAPIError) -> str:
         return str(getattr(error.orig, "sqlite_errorname", ""))
@@ -254,9 +277,3 @@ class SQLite:
 
     def migration_lock(self, conn: Connection) -> None:
         pass  # the migration itself runs in an exclusive transaction
-
-
-_SQLITE_ADVANCE = """
-UPDATE rota_job SET next_slot_at = ?, next_fire_at = ?, settled_at = ?
-WHERE id = ? AND revision = ? AND next_fire_at IS ?
-"""

@@ -51,7 +51,17 @@ def job_of(row: Row[Any]) -> Job:
     )
 
 
+def advance_row(job: Job) -> dict[str, Any]:
+    """What firing changes of a job."""
+    return {
+        "next_slot_at": to_us(job.next_slot_at),
+        "next_fire_at": to_us(job.next_fire_at),
+        "settled_at": to_us(job.settled_at),
+    }
+
+
 def job_row(job: Job) -> dict[str, Any]:
+    """Every column, in the order of the table."""
     return {
         "id": job.id,
         "tenant": job.definition.tenant,
@@ -62,9 +72,7 @@ def job_row(job: Job) -> dict[str, Any]:
         "version": job.version,
         "revision": job.revision,
         "state": str(job.state),
-        "next_slot_at": to_us(job.next_slot_at),
-        "next_fire_at": to_us(job.next_fire_at),
-        "settled_at": to_us(job.settled_at),
+        **advance_row(job),
         "created_at": to_us(job.created_at),
         "changed_at": to_us(job.changed_at),
     }

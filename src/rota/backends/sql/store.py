@@ -81,11 +81,12 @@ class SqlStore:
 
         return await self._decide(lock, rule, run_ids=run_ids)
 
-    async def job(self, name: JobName) -> Job | None:
-        j = schema.job.c
-        query = select(schema.job).where(j.tenant == name.tenant, j.project == name.project, j.name == name.name)
-        row = await self._db.read(lambda conn: conn.execute(query).first())
-        return None if row is None else job_of(row)
+    async def named(self, names: Sequence[JobName]) -> tuple[Job, ...]:
+        def work(conn: Connection) -> list[Job]:
+            wanted = self._dialect.among(schema.job.c.id, self._ids_of(conn, names))
+            return [job_of(row) for row in conn.execute(select(schema.job).where(wanted).order_by(schema.job.c.id))]
+
+        return tuple(await self._db.read(work))
 
     async def jobs(self, wanted: JobFilter) -> tuple[Job, ...]:
         j = schema.job.c

@@ -1,0 +1,53 @@
+# Every target works on a fresh machine: `make run` and `make test` build .venv themselves.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+PYTEST_ARGS ?=
+
+.PHONY: help run test lint check nightly lock wheel clean services compile
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: .venv/.run  ## start rota here, with a small example
+	@$(BIN)/rota up examples/hello.py
+
+test: .venv/.dev services lint compile  ## install what is missing, lint, and run the tests
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: .venv/.dev  ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+check: lint test  ## all that must hold before a commit: lint and tests
+
+nightly: .venv/.dev services compile  ## the tests that are too long for every change
+	@$(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+
+lock:  ## pin the dependencies of pyproject.toml anew, in requirements/
+	@scripts/lock
+
+wheel: .venv/.dev  ## build the wheel into dist/
+	@$(BIN)/python -m build --wheel
+
+clean:  ## remove all that was built
+	@rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+services:
+	@scripts/services install
+
+compile:
+	@$(BIN)/python -m compileall -q src tests
+
+.venv/.run: requirements/run.txt pyproject.toml scripts/venv
+	@scripts/venv run
+	@touch $@
+
+# The development set contains the run-time set, at the same versions.
+.venv/.dev: requirements/dev.txt requirements/run.txt pyproject.toml scripts/venv
+	@scripts/venv dev
+	@touch .venv/.run $@

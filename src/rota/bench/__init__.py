@@ -1,0 +1,1 @@
+"""Benchmarks of the product on real stores. They measure and judge; they decide nothing."""

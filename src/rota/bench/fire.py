@@ -1,0 +1,120 @@
+"""How late is a herd: many cron jobs that are all due in the same second, fired by one node.
+
+Lateness counts until the commit of a run was acknowledged, by the store's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+from rota.config import SchedulerConfig
+from rota.control import Control
+from rota.errors import Refused
+from rota.loops.scheduler import Scheduler
+from rota.model.job import Definition, Task
+from rota.model.plan import Committed, JobFilter, RunFilter
+from rota.model.trigger import Cron, Schedule
+from rota.model.value import Value
+from rota.ports import Clock, Store
+
+PROJECT = "bench"
+CHUNK = 1000
+Progress = Callable[[str, int, int], None]
+
+
+class FireFigures(Value, frozen=True, kw_only=True):
+    """What a herd measured."""
+
+    jobs: int
+    lateness_p50_s: float
+    lateness_p99_s: float
+    lateness_max_s: float
+    lost: int
+    doubled: int
+
+
+async def fire_herd(store: Store, clock: Clock, jobs: int, progress: Progress, *, patience_s: float = 60.0) -> FireFigures:
+    """Make the jobs, let one scheduler fire them, count and clean up."""
+    control = Control(store, clock)
+    if await store.jobs(JobFilter(limit=1)):
+        raise Refused("this store has jobs: a benchmark needs a store of its own, for example sqlite:///bench.db")
+    slot_at = await _slot_after(store, jobs)
+    definitions = list(_herd(jobs, slot_at, clock.token()[:8]))
+    for start in range(0, jobs, CHUNK):
+        await control.apply(definitions[start : start + CHUNK])
+        progress("making jobs", min(start + CHUNK, jobs), jobs)
+    if await store.now() >= slot_at:
+        raise Refused("this store is too slow to make so many jobs before they are due; try fewer")
+    lateness = await _fire(store, clock, jobs, slot_at, progress, patience_s)
+    lost, doubled = await _judge(store, definitions, slot_at)
+    await control.delete([it.full_name for it in definitions])
+    return _figures(jobs, lateness, lost, doubled)
+
+
+async def _slot_after(store: Store, jobs: int) -> datetime:
+    """A whole second that leaves time to make the jobs first."""
+    return (await store.now()).replace(microsecond=0) + timedelta(seconds=5 + jobs // 500)
+
+
+def _herd(jobs: int, slot_at: datetime, batch: str) -> Iterator[Definition]:
+    rule = Cron(expression=f"{slot_at.second} {slot_at.minute} {slot_at.hour} * * *")
+    for number in range(jobs):
+        yield Definition(
+            project=PROJECT,
+            name=f"herd-{batch}-{number}",
+            schedule=Schedule(rule=rule),
+            tasks=(Task(name="main", runner="shell", config={"argv": ["true"]}),),
+        )
+
+
+async def _fire(
+    store: Store, clock: Clock, jobs: int, slot_at: datetime, progress: Progress, patience_s: float
+) -> list[float]:
+    lateness: list[float] = []
+    read, since = await store.now(), clock.monotonic()
+    all_fired = asyncio.Event()
+
+    def note(done: Committed) -> None:
+        now = read + timedelta(seconds=clock.monotonic() - since)
+        fired = [run for run in done.runs if run.slot_at == slot_at]
+        lateness.extend([(now - slot_at).total_seconds()] * len(fired))
+        progress("firing", len(lateness), jobs)
+        if len(lateness) >= jobs:
+            all_fired.set()
+
+    scheduler = Scheduler(store, clock, SchedulerConfig(), on_fired=note)
+    task = asyncio.create_task(scheduler.run())
+    try:
+        async with asyncio.timeout((slot_at - read).total_seconds() + patience_s):
+            await all_fired.wait()
+    except TimeoutError:
+        pass  # what did not fire is counted as lost
+    scheduler.stop()
+    await task
+    return lateness
+
+
+async def _judge(store: Store, definitions: list[Definition], slot_at: datetime) -> tuple[int, int]:
+    """Count from the store's rows, not from what the scheduler said."""
+    found = await store.named([it.full_name for it in definitions])
+    fired: Counter[int] = Counter()
+    before_id: int | None = None
+    while page := await store.runs(RunFilter(before_id=before_id, limit=CHUNK)):
+        fired.update(run.job_id for run in page if run.slot_at == slot_at)
+        before_id = page[-1].id
+    times = [fired[job.id] for job in found]
+    return len(definitions) - sum(count >= 1 for count in times), sum(count > 1 for count in times)
+
+
+def _figures(jobs: int, lateness: list[float], lost: int, doubled: int) -> FireFigures:
+    ranked = sorted(lateness) or [float("nan")]
+
+    def at(share: float) -> float:
+        return round(ranked[min(int(len(ranked) * share), len(ranked) - 1)], 4)
+
+    return FireFigures(
+        jobs=jobs, lateness_p50_s=at(0.5), lateness_p99_s=at(0.99), lateness_max_s=at(1), lost=lost, doubled=doubled
+    )

@@ -1,0 +1,42 @@
+"""`rota config`: what is configured, and where it came from."""
+
+from __future__ import annotations
+
+import click
+
+from rota.cli.lazy import Group
+from rota.cli.output import as_json, say_json, table
+from rota.cli.session import settings
+from rota.cli.words import masked
+from rota.config import Sourced, variable
+
+
+@click.group(cls=Group)
+def config() -> None:
+    """Show the configuration."""
+
+
+@config.command()
+@click.pass_context
+def show(ctx: click.Context) -> None:
+    """Show every setting, its value and where the value came from: a flag, the environment, the file, the default."""
+    found = settings(ctx)
+    if as_json(ctx):
+        say_json([_shape(it) for it in found.values()])
+    else:
+        table(["SETTING", "VALUE", "FROM", "VARIABLE"], [_row(it) for it in found.values()])
+
+
+def _row(it: Sourced) -> tuple[str, str, str, str]:
+    value = str(it.value).lower() if isinstance(it.value, bool) else masked(str(it.value))
+    return it.setting.name, value or "-", it.source, variable(it.setting)
+
+
+def _shape(it: Sourced) -> dict[str, object]:
+    return {
+        "name": it.setting.name,
+        "value": masked(it.value) if isinstance(it.value, str) else it.value,
+        "source": it.source,
+        "variable": variable(it.setting),
+        "help": it.setting.help,
+    }

@@ -1,0 +1,101 @@
+"""The one place where errors become texts and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from rota.cli.words import masked
+from rota.errors import InvalidInput, NotFound, Problem, Refused, RotaError, StoreRefused, StoreUnavailable
+
+OK, BUG, BAD_INPUT, NOT_FOUND, REFUSED, UNAVAILABLE, STORE_REFUSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
+
+EXIT_CODES = (
+    (OK, "done"),
+    (BUG, "a bug or something unexpected in rota"),
+    (BAD_INPUT, "bad input or usage; nothing was changed"),
+    (NOT_FOUND, "there is no such job or run"),
+    (REFUSED, "the present state forbids it"),
+    (UNAVAILABLE, "the store did not answer"),
+    (STORE_REFUSED, "this store must not be used: not durable, not migrated, of a newer release"),
+    (INTERRUPTED, "interrupted: by Ctrl-C, by a no to a question, or because nobody read the output"),
+)
+
+
+class Fault(NamedTuple):
+    """An error as it is told."""
+
+    exit_code: int
+    code: str
+    problems: tuple[Problem, ...]
+    hint: str = ""
+
+
+_KINDS: tuple[tuple[type[RotaError], int, str, str], ...] = (
+    (NotFound, NOT_FOUND, "not_found", ""),
+    (Refused, REFUSED, "refused", ""),
+    (StoreRefused, STORE_REFUSED, "store_refused", ""),
+    (StoreUnavailable, UNAVAILABLE, "store_unavailable", "Is the database up, and is its URL right? See: rota config show"),
+)
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Say how an error is told."""
+    match error:
+        case InvalidInput(problems=problems):
+            return Fault(BAD_INPUT, "invalid_input", problems)
+        case click.Abort() | KeyboardInterrupt():
+            return Fault(INTERRUPTED, "interrupted", (Problem("", "interrupted"),))
+        case click.ClickException():
+            return _usage(error)
+        case RotaError():
+            for kind, exit_code, code, hint in _KINDS:
+                if isinstance(error, kind):
+                    return Fault(exit_code, code, (Problem("", str(error)),), hint)
+    text = f"unexpected {type(error).__name__}: {error}"
+    return Fault(BUG, "bug", (Problem("", text),), "This is a bug in rota. Please report it, with what --debug prints.")
+
+
+def tell(fault: Fault, *, as_json: bool) -> None:
+    """Write a fault to stderr."""
+    if as_json:
+        print(masked(json.dumps({"error": _shape(fault)}, ensure_ascii=False)), file=sys.stderr)
+        return
+    for problem in fault.problems:
+        print(masked(f"error: {problem}"), file=sys.stderr)
+    if fault.hint:
+        print(fault.hint, file=sys.stderr)
+
+
+def tell_traceback(error: BaseException) -> None:
+    print(masked("".join(traceback.format_exception(error))), file=sys.stderr)
+
+
+def _shape(fault: Fault) -> dict[str, object]:
+    found: dict[str, object] = {"code": fault.code, "problems": [problem._asdict() for problem in fault.problems]}
+    return found | ({"hint": fault.hint} if fault.hint else {})
+
+
+def _usage(error: click.ClickException) -> Fault:
+    field = ""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        field = max(error.param.opts, key=len) if isinstance(error.param, click.Option) else error.param.human_readable_name
+    hint = ""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        hint = f"See: {error.ctx.command_path} --help"
+    reason = error.message if isinstance(error, click.BadParameter) and error.message else error.format_message()
+    return Fault(BAD_INPUT, "usage", (Problem(field, _one_line(reason)),), hint)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether JSON was asked for, also when the arguments cannot be understood as a whole."""
+    return "--json" in arguments

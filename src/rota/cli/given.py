@@ -1,0 +1,54 @@
+"""Read what people hand to commands. All that is wrong is told at once, by the name of the option or argument."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from rota.control import job_name, strict_json
+from rota.errors import InvalidInput, Problem
+from rota.model.job import JobName
+
+ID_MAX = 2**63 - 1
+LIMIT_MAX = 10_000
+
+LIMIT = click.IntRange(1, LIMIT_MAX)
+RUN_ID = click.IntRange(1, ID_MAX)
+
+
+def names_of(texts: Sequence[str]) -> list[JobName]:
+    """Names of jobs, each once."""
+    found: dict[JobName, None] = {}
+    problems: list[Problem] = []
+    for text in texts:
+        try:
+            found[job_name(text)] = None
+        except InvalidInput as error:
+            problems += error.problems
+    if problems:
+        raise InvalidInput(problems)
+    return list(found)
+
+
+def params_of(text: str | None, pairs: Sequence[str]) -> dict[str, object]:
+    """The parameters of a run, from a JSON object and from `key=text` pairs; each is given once."""
+    made = {} if text is None else _object(text)
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidInput.of("--param", f"must be written KEY=TEXT, not {pair!r}")
+        if name in made:
+            raise InvalidInput.of("--param", f"{name!r} is given twice")
+        made[name] = value
+    return made
+
+
+def _object(text: str) -> dict[str, object]:
+    try:
+        value = strict_json(text)
+    except ValueError as error:
+        raise InvalidInput.of("--params", str(error)) from None
+    if not isinstance(value, dict):
+        raise InvalidInput.of("--params", 'must be a JSON object like {"day": "2026-01-31"}')
+    return value

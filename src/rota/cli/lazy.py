@@ -1,0 +1,90 @@
+"""Commands that are imported when they are asked for, and options that every command takes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+_ATTRIBUTE = {"list": "list_"}
+"""Commands whose name in the module must not hide a builtin."""
+
+
+@dataclass(slots=True)
+class Globals:
+    """What was said by the options that may stand after any word of the command."""
+
+    store: str | None = None
+    config: Path | None = None
+    json: bool = False
+    debug: bool = False
+
+
+def globals_of(ctx: click.Context) -> Globals:
+    return ctx.ensure_object(Globals)
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value is not None and value is not False:
+        setattr(globals_of(ctx), str(param.name), value)
+
+
+def _global_options() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--store"], metavar="URL", expose_value=False, callback=_keep, help="The store. [default: sqlite:///rota.db]"
+        ),
+        click.Option(
+            ["--config"],
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            expose_value=False,
+            callback=_keep,
+            help="The configuration. [default: rota.toml]",
+        ),
+        click.Option(["--json"], is_flag=True, expose_value=False, callback=_keep, help="Answer in JSON, errors too."),
+        click.Option(
+            ["--debug"], is_flag=True, expose_value=False, callback=_keep, help="Show the traceback of an error."
+        ),
+    ]
+
+
+class Command(click.Command):
+    """A command that takes the global options too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += _global_options()
+
+
+class Group(click.Group):
+    """A group that takes the global options too, and knows some commands only by the module that has them."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += _global_options()
+        self._lazy = {name: it for name, it in (lazy or {}).items() if importlib.util.find_spec(it[0]) is not None}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self._lazy, *sorted(super().list_commands(ctx))]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(self._lazy[cmd_name][0])
+        command: click.Command = getattr(module, _ATTRIBUTE.get(cmd_name, cmd_name))
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by the one line that is known of them, without importing any."""
+        if not self._lazy:
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self._lazy.items()])

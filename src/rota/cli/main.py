@@ -1,0 +1,64 @@
+"""The entry point: which commands there are, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from rota import __version__
+from rota.cli import faults
+from rota.cli.lazy import Globals, Group
+
+COMMANDS = {
+    "up": ("rota.cli.up", "Run jobs of a file or folder here, and watch them."),
+    "node": ("rota.cli.node", "Run one node of a cluster."),
+    "job": ("rota.cli.job", "Apply, list, show, preview, pause, resume, trigger, delete."),
+    "run": ("rota.cli.run", "List and show what was fired."),
+    "store": ("rota.cli.store", "Migrate and check the store."),
+    "config": ("rota.cli.config", "Show the configuration."),
+    "bench": ("rota.cli.bench", "Measure."),
+}
+
+EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in faults.EXIT_CODES)
+
+
+@click.group(
+    cls=Group,
+    lazy=COMMANDS,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="rota", message="%(prog)s %(version)s")
+def cli() -> None:
+    """rota: an elastic, fault-tolerant, distributed job scheduler."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the arguments say; returns the exit code."""
+    given = Globals()
+    try:
+        answer = cli.main(list(arguments), prog_name="rota", standalone_mode=False, obj=given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return faults.INTERRUPTED
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, it is told
+        if given.debug or _debugging():
+            faults.tell_traceback(error)
+        fault = faults.fault_of(error)
+        faults.tell(fault, as_json=given.json or faults.wants_json(arguments))
+        return fault.exit_code
+    return answer if isinstance(answer, int) else faults.OK
+
+
+def _debugging() -> bool:
+    from rota.config import debugging  # only after an error: it is not cheap to import
+
+    return debugging()
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))

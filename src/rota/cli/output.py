@@ -1,0 +1,87 @@
+"""Answers: JSON for programs, tables for people. Nothing that came from outside is taken for markup."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.lazy import globals_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+COLOURS = {
+    "waiting": "yellow",
+    "running": "cyan",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+    "skipped": "dim",
+    "enabled": "green",
+    "paused": "yellow",
+    "deleted": "dim",
+    "create": "green",
+    "change": "yellow",
+    "nothing": "dim",
+    "ready": "cyan",
+}
+
+
+def as_json(ctx: click.Context) -> bool:
+    return globals_of(ctx).json
+
+
+def say_json(value: object) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def said(ctx: click.Context, value: object, text: str) -> None:
+    """Answer with a value for programs, or a line for people."""
+    if as_json(ctx):
+        say_json(value)
+    else:
+        print(text)
+
+
+def coloured(word: str) -> Text:
+    from rich.text import Text
+
+    return Text(word, style=COLOURS.get(word, ""))
+
+
+def console() -> Console:
+    """Where tables go. Into a file or pipe they go in their full width."""
+    from rich.console import Console
+
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=500, color_system=None)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+    """Print rows under headings."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    console().print(made)
+
+
+def facts(pairs: Iterable[tuple[str, str | Text]]) -> None:
+    """Print what is known of one thing."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(style="bold")
+    made.add_column(overflow="fold")
+    for name, value in pairs:
+        made.add_row(name, Text(value) if isinstance(value, str) else value)
+    console().print(made)

@@ -1,0 +1,87 @@
+"""How values are written for people: instants, durations, triggers, URLs."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rota.model.trigger import Rule
+
+_PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):([^\s]*)@")
+_QUERY = re.compile(r"(?i)([?&][a-z_]*(?:password|passwd|pwd|secret|token)[a-z_]*=)[^&\s]*")
+
+
+def masked(text: str) -> str:
+    """The same text without the passwords of the URLs in it."""
+    return _QUERY.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
+
+
+def iso(moment: datetime | None) -> str | None:
+    """An instant for programs."""
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def short(moment: datetime | None) -> str:
+    """An instant for people, in UTC."""
+    return "-" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def duration(seconds: float) -> str:
+    """A length of time in at most two units, or a part of a second."""
+    if seconds < 10:
+        return f"{seconds:.3g} s" if seconds >= 0.0005 else "0 s"
+    whole = round(seconds)
+    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    """How far away an instant is."""
+    ahead = (moment - now).total_seconds()
+    if abs(ahead) < 1:
+        return "now"
+    return f"in {_whole(ahead)}" if ahead > 0 else f"{_whole(-ahead)} ago"
+
+
+def _whole(seconds: float) -> str:
+    return duration(seconds) if seconds >= 10 else f"{int(seconds)} s"
+
+
+def trigger(rule: Rule) -> str:
+    """A trigger in a few words."""
+    from rota.model import trigger as kind
+
+    match rule:
+        case kind.Cron(expression=expression, zone=zone):
+            return f"cron {expression} {zone}"
+        case kind.Every(every_s=every_s):
+            return f"every {_seconds(every_s)}"
+        case kind.Delay(delay_s=delay_s):
+            return f"{_seconds(delay_s)} after the end"
+        case kind.Once(once_at=once_at):
+            return f"once at {short(once_at)}"
+        case kind.Window(opens=opens, closes=closes, every_s=every_s, zone=zone):
+            return f"{opens}-{closes} every {_seconds(every_s)} {zone}"
+        case kind.Endless(paces=paces, zone=zone):
+            return f"endless, {len(paces)} pace{'s' if len(paces) > 1 else ''} {zone}"
+        case _:
+            return "manual"
+
+
+def _seconds(seconds: float) -> str:
+    """A period exactly: whole units where they fit."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

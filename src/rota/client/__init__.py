@@ -1,0 +1,1 @@
+"""The SDK: what people import to define jobs in Python."""

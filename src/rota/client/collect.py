@@ -1,0 +1,98 @@
+"""The process that runs a Python file to learn its jobs: `python -m rota.client.collect FILE DESCRIPTOR TODAY`.
+
+It answers once, to the descriptor, in the canonical encoding. Whatever the file does, it is told as a problem.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from types import ModuleType
+
+from rota.client.app import App
+from rota.definitions.loaded import Loaded
+from rota.definitions.words import one_line
+from rota.errors import InvalidInput, Problem
+from rota.model.job import Definition
+from rota.model.value import encode
+
+MODULE = "rota_file"
+"""The name under which the file runs: never `__main__`, and none that another module could have."""
+
+
+def read(file: str, today: date) -> Loaded:
+    """Run a file and gather the jobs of its apps."""
+    try:
+        apps = _apps(_run(file))
+        if not apps:
+            return _wrong(file, None, "has no app; write app = rota.App() and put @app.task above functions")
+        return _gathered(file, [definition for app in apps for definition in app.definitions(today)])
+    except InvalidInput as error:
+        line = _line(file, error)
+        return Loaded((), tuple(problem._replace(file=file, line=line) for problem in error.problems))
+    except SyntaxError as error:
+        own = error.filename in (file, None)
+        where = "" if own else f" in {one_line(str(error.filename))}, line {error.lineno}"
+        line = error.lineno if own else _line(file, error)
+        return _wrong(file, line, f"is not valid Python{where}: {one_line(str(error.msg))}")
+    except SystemExit as error:
+        return _wrong(file, _line(file, error), f"calls sys.exit({one_line(repr(error.code))}) at import")
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+        return _wrong(file, _line(file, error), f"raises {type(error).__name__} at import: {one_line(str(error))}")
+
+
+def _run(file: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(MODULE, file)
+    if spec is None or spec.loader is None:
+        raise ValueError("its name must end in .py")
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _apps(module: ModuleType) -> list[App]:
+    found = {id(value): value for value in vars(module).values() if isinstance(value, App)}
+    return list(found.values())
+
+
+def _gathered(file: str, definitions: Iterable[Definition]) -> Loaded:
+    by_name = {}
+    clashes = []
+    for definition in definitions:
+        key = tuple(part.lower() for part in definition.full_name)
+        if key in by_name:
+            clashes.append(Problem(f"{definition.name}.name", "two apps of the file have a task of this name", file))
+        by_name[key] = definition
+    return Loaded((), tuple(clashes)) if clashes else Loaded(tuple(by_name.values()), ())
+
+
+def _line(file: str, error: BaseException) -> int | None:
+    """The line of the file that was running when the error came."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return lines[-1] if lines else None
+
+
+def _wrong(file: str, line: int | None, reason: str) -> Loaded:
+    return Loaded((), (Problem("", reason, file, line),))
+
+
+def main(arguments: list[str]) -> None:
+    file, descriptor, today = arguments
+    sys.dont_write_bytecode = True
+    sys.argv = [file]
+    answer = encode(read(file, date.fromisoformat(today)))
+    with os.fdopen(int(descriptor), "wb") as stream:
+        stream.write(answer.encode())
+    sys.stderr.flush()
+    os._exit(0)  # threads that the file left behind must not keep the process
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

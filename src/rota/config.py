@@ -1,0 +1,189 @@
+"""The configuration: `rota.toml`, then `ROTA_*`, then flags, each over the one before, into one frozen value.
+
+The only reader of the environment. Every value knows where it came from.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rota.errors import InvalidInput, Problem
+from rota.model.value import Value
+
+FILE = "rota.toml"
+
+
+class StoreConfig(Value, frozen=True, kw_only=True):
+    url: str
+    may_forget: bool
+
+
+class NodeConfig(Value, frozen=True, kw_only=True):
+    name: str
+
+
+class SchedulerConfig(Value, frozen=True, kw_only=True):
+    look_s: float = 1.0
+    look_max: int = 20_000
+    batch_max: int = 500
+    batches_at_once: int = 2
+
+
+class DefinitionsConfig(Value, frozen=True, kw_only=True):
+    path: str
+    watch_s: float
+    sweep_s: float
+
+
+class Config(Value, frozen=True, kw_only=True):
+    store: StoreConfig
+    node: NodeConfig
+    scheduler: SchedulerConfig
+    definitions: DefinitionsConfig
+
+
+class Setting(NamedTuple):
+    """One value that can be configured."""
+
+    name: str
+    default: str | bool | int | float
+    help: str
+    low: float = 0
+    high: float = math.inf
+
+
+SETTINGS = (
+    Setting("store.url", "sqlite:///rota.db", "where everything is kept"),
+    Setting("store.may_forget", False, "use a store that can lose what it has acknowledged"),
+    Setting("node.name", "", "the name of this node in the history; default: host and process id"),
+    Setting("scheduler.look_s", 1.0, "how often a scheduler looks for jobs that others changed", 0.05, 60),
+    Setting("scheduler.look_max", 20_000, "how many jobs one look brings", 1, 1_000_000),
+    Setting("scheduler.batch_max", 500, "how many jobs one transaction fires", 1, 10_000),
+    Setting("scheduler.batches_at_once", 2, "how many such transactions run at a time", 1, 4),
+    Setting("definitions.path", "", "a file or folder of definitions that a node applies"),
+    Setting("definitions.watch_s", 1.0, "how often the folder is looked at for changes", 0.1, 3600),
+    Setting("definitions.sweep_s", 60.0, "how often all of it is applied anew", 1, 86400),
+)
+
+
+class Sourced(NamedTuple):
+    """A value and where it came from."""
+
+    setting: Setting
+    value: str | bool | int | float
+    source: str
+
+
+def load(flags: Mapping[str, object], *, file: Path | None = None, environment: Mapping[str, str] | None = None) -> dict[str, Sourced]:
+    """Read every setting from its strongest source. `flags` that are None were not given."""
+    path = file or Path(FILE)
+    written = _read_file(path, required=file is not None)
+    given = os.environ if environment is None else environment
+    problems: list[Problem] = []
+    found: dict[str, Sourced] = {}
+    for setting in SETTINGS:
+        value, source = _strongest(setting, flags, given, written, path)
+        try:
+            found[setting.name] = Sourced(setting, _typed(setting, value), source)
+        except ValueError as error:
+            problems.append(Problem(setting.name, f"{error} (from {source})"))
+    problems += [Problem(name, f"unknown setting in {path}") for name in written.keys() - {it.name for it in SETTINGS}]
+    if problems:
+        raise InvalidInput(problems)
+    return found
+
+
+def config_of(found: Mapping[str, Sourced]) -> Config:
+    """Make the value that the parts of a node get their sections from."""
+    sections: dict[str, dict[str, Any]] = {}
+    for name, sourced in found.items():
+        section, _, field = name.partition(".")
+        sections.setdefault(section, {})[field] = sourced.value
+    node = sections["node"]["name"] or f"{socket.gethostname()}-{os.getpid()}"
+    return Config(
+        store=StoreConfig(**sections["store"]),
+        node=NodeConfig(name=node),
+        scheduler=SchedulerConfig(**sections["scheduler"]),
+        definitions=DefinitionsConfig(**sections["definitions"]),
+    )
+
+
+def variable(setting: Setting) -> str:
+    """The environment variable of a setting."""
+    return "ROTA_STORE" if setting.name == "store.url" else "ROTA_" + setting.name.replace(".", "_").upper()
+
+
+def debugging() -> bool:
+    """Whether the person at the keyboard wants to see tracebacks."""
+    return os.environ.get("ROTA_DEBUG", "").lower() not in ("", "0", "false")
+
+
+def _strongest(
+    setting: Setting, flags: Mapping[str, object], given: Mapping[str, str], written: Mapping[str, object], path: Path
+) -> tuple[object, str]:
+    if flags.get(setting.name) is not None:
+        return flags[setting.name], "flag"
+    if variable(setting) in given:
+        return given[variable(setting)], variable(setting)
+    if setting.name in written:
+        return written[setting.name], str(path)
+    return setting.default, "default"
+
+
+def _read_file(path: Path, *, required: bool) -> dict[str, object]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if required:
+            raise InvalidInput.of("config", f"there is no file {path}") from None
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput.of("config", f"{path} cannot be read: {error}") from None
+    flat: dict[str, object] = {}
+    for section, values in content.items():
+        if not isinstance(values, dict):
+            raise InvalidInput.of(section, f"must be a table like [store] in {path}")
+        flat |= {f"{section}.{name}": value for name, value in values.items()}
+    return flat
+
+
+def _typed(setting: Setting, value: object) -> str | bool | int | float:
+    """Read a value as the type of its default; a text may stand for any type."""
+    kind = type(setting.default)
+    if kind is str:
+        if not isinstance(value, str) or "\0" in value:
+            raise ValueError("must be a text")
+        return value
+    if kind is bool:
+        return _truth(value)
+    number = _number(value, whole=kind is int)
+    if not setting.low <= number <= setting.high:
+        raise ValueError(f"must be from {setting.low:g} to {setting.high:g}, not {number:g}")
+    return number
+
+
+def _truth(value: object) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, not {value!r}")
+    return value
+
+
+def _number(value: object, *, whole: bool) -> int | float:
+    if isinstance(value, str) and value.isascii():
+        try:
+            value = int(value) if whole else float(value)
+        except ValueError:
+            pass
+    if isinstance(value, bool) or not isinstance(value, int | float) or (whole and not isinstance(value, int)):
+        raise ValueError(f"must be a {'whole ' if whole else ''}number, not {value!r}")
+    if not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    return value if whole else float(value)

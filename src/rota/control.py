@@ -1,0 +1,224 @@
+"""What a person or a client may ask of rota. The command line and, later, REST only translate to these functions.
+
+A request whose answer was lost is asked again here: every one of them may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from rota.core.define import Apply, Delete, Pause, Resume, compare
+from rota.core.fire import Fire
+from rota.core.preview import Preview, preview
+from rota.core.start import Start
+from rota.errors import InvalidInput, NotFound, Problem, StoreUnavailable
+from rota.model.job import Definition, Job, JobName
+from rota.model.plan import Committed, JobFilter, Rule, RunFilter
+from rota.model.run import Event, Item, Run
+from rota.model.states import JobState
+from rota.ports import Clock, Store
+
+if TYPE_CHECKING:
+    from rota.definitions.loaded import Loaded
+
+T = TypeVar("T")
+
+TRIES = 5
+CATCH_UP = timedelta(minutes=5)
+
+
+class Action(NamedTuple):
+    """What apply does, or did, with one definition: create, change or nothing."""
+
+    name: JobName
+    action: str
+
+
+class Planned(NamedTuple):
+    """What apply would do with one definition, and for a change which of its fields differ."""
+
+    name: JobName
+    action: str
+    fields: tuple[str, ...] = ()
+
+
+class RunDetail(NamedTuple):
+    job: JobName
+    run: Run
+    items: tuple[Item, ...]
+    history: tuple[Event, ...]
+
+
+class Control:
+    """The verbs of an operator, over a store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def load(self, paths: Sequence[str]) -> Loaded:
+        """Read the definitions of files and folders. Nothing is stored."""
+        from rota.definitions.watch import Watched
+
+        return await Watched(paths, lambda: self._clock.wall().date()).load()
+
+    async def plan(self, definitions: Sequence[Definition]) -> list[Planned]:
+        """Say what apply would do; change nothing."""
+        _refuse_twins(definitions)
+        found = await self._again(lambda: self._store.named([it.full_name for it in definitions]))
+        stored = {job.definition.full_name: job for job in found}
+        return [
+            Planned(name, action, _differing(stored[name].definition, wanted) if action == "change" else ())
+            for wanted, (name, action) in zip(definitions, compare(stored, definitions), strict=True)
+        ]
+
+    async def apply(self, definitions: Sequence[Definition]) -> list[Action]:
+        """Store the definitions, all of them in one transaction or none. Says what was done with each."""
+        _refuse_twins(definitions)
+        names = [it.full_name for it in definitions]
+        created: set[JobName] = set()
+        changed: set[JobName] = set()
+
+        async def once() -> Committed:
+            done = await self._change(names, Apply(definitions=tuple(definitions)))
+            created.update(it.definition.full_name for it in done.plan.new_jobs)
+            for change in done.plan.jobs:
+                (created if change.kind == "job.created" else changed).add(change.now.definition.full_name)
+            return done
+
+        await self._again(once)
+        return [
+            Action(name, "create" if name in created else "change" if name in changed else "nothing") for name in names
+        ]
+
+    async def pause(self, names: Sequence[JobName]) -> list[Job]:
+        return await self._change_existing(names, Pause())
+
+    async def resume(self, names: Sequence[JobName]) -> list[Job]:
+        return await self._change_existing(names, Resume())
+
+    async def delete(self, names: Sequence[JobName]) -> list[Job]:
+        return await self._change_existing(names, Delete())
+
+    async def trigger(self, name: JobName, params: Mapping[str, object], key: str | None = None) -> Run:
+        """Start a run now, under the job's overlap policy; the same key starts it once."""
+        from rota.definitions.asked import run_key, run_params
+
+        key = self._clock.token() if key is None else run_key(key)
+        job = await self.job(name)
+        rule = Start(name=name, key=key, params=run_params(job.definition, params))
+        done = await self._again(lambda: self._store.change([name], rule, known=[(name, rule.key)]))
+        if not done.runs:
+            raise NotFound(f"there is no job {name}")
+        return done.runs[0]
+
+    async def job(self, name: JobName) -> Job:
+        return (await self._existing([name]))[0]
+
+    async def jobs(self, wanted: JobFilter) -> tuple[Job, ...]:
+        return await self._again(lambda: self._store.jobs(wanted))
+
+    async def preview(self, name: JobName, count: int) -> tuple[Job, tuple[Preview, ...]]:
+        """The next instants of a job, from the store's now."""
+        job = await self.job(name)
+        now = await self._again(self._store.now)
+        return job, preview(job.definition, now, count)
+
+    def preview_of(self, definition: Definition, count: int) -> tuple[Preview, ...]:
+        """The next instants of a definition that is not stored, from this host's now."""
+        return preview(definition, self._clock.wall(), count)
+
+    async def runs(self, wanted: RunFilter) -> tuple[Run, ...]:
+        name = wanted.job
+        if name is not None and not await self._again(lambda: self._store.named([name])):
+            raise NotFound(f"there is no job {name}; see: rota job list")
+        if wanted.before_id is not None:
+            await self._any_run(wanted.before_id)
+        return await self._again(lambda: self._store.runs(wanted))
+
+    async def run(self, run_id: int) -> RunDetail:
+        run = await self._any_run(run_id)
+        items = await self._again(lambda: self._store.items(run_id))
+        history = await self._again(lambda: self._store.events(run_id=run_id))
+        return RunDetail((await self.names([run]))[run.job_id], run, items, history)
+
+    async def names(self, runs: Iterable[Run]) -> dict[int, JobName]:
+        """The names of the jobs of some runs, by the jobs' ids."""
+        missing = {run.job_id for run in runs}
+        names: dict[int, JobName] = {}
+        while missing:
+            page = await self.jobs(JobFilter(states=tuple(JobState), after_id=min(missing) - 1, limit=1000))
+            names |= {job.id: job.definition.full_name for job in page if job.id in missing}
+            missing = {job_id for job_id in missing if page and job_id > page[-1].id}
+        return names
+
+    async def _any_run(self, run_id: int) -> Run:
+        run = await self._again(lambda: self._store.run(run_id))
+        if run is None:
+            raise NotFound(f"there is no run {run_id}; see: rota run list")
+        return run
+
+    async def _existing(self, names: Sequence[JobName]) -> tuple[Job, ...]:
+        """The jobs of these names; all of them must be there."""
+        found = await self._again(lambda: self._store.named(names))
+        states = {job.definition.full_name: job.state for job in found}
+        for name in names:
+            if name not in states:
+                raise NotFound(f"there is no job {name}; see: rota job list")
+            if states[name] is JobState.DELETED:
+                raise NotFound(f"job {name} was deleted; apply its definition to bring it back")
+        return found
+
+    async def _change_existing(self, names: Sequence[JobName], rule: Rule) -> list[Job]:
+        await self._existing(names)
+        await self._again(lambda: self._change(names, rule))
+        return list(await self._again(lambda: self._store.named(names)))
+
+    async def _change(self, names: Sequence[JobName], rule: Rule) -> Committed:
+        await self._catch_up(names)
+        return await self._store.change(names, rule)
+
+    async def _catch_up(self, names: Sequence[JobName]) -> None:
+        """Fire a long backlog in rounds first: settling it in the change itself would hold its locks too long."""
+        while True:
+            found, now = await self._store.named(names), await self._store.now()
+            behind = [job.id for job in found if job.is_due(now - CATCH_UP)]
+            if not behind or (await self._store.fire(behind[:10], Fire())).plan.is_empty:
+                return
+
+    async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again when the store did not answer, a few times."""
+        for attempt in range(TRIES - 1):
+            try:
+                return await ask()
+            except StoreUnavailable:
+                await self._clock.sleep(0.1 * 2**attempt * (0.5 + self._clock.chance()))
+        return await ask()
+
+
+def job_name(text: str) -> JobName:
+    """Read a name as people write it: `name`, `project/name` or `tenant/project/name`."""
+    from rota.definitions import asked
+
+    return asked.job_name(text)
+
+
+def strict_json(text: str) -> object:
+    """Read JSON that says everything once; raises ValueError."""
+    from rota.definitions import asked
+
+    return asked.strict_json(text)
+
+
+def _differing(was: Definition, wanted: Definition) -> tuple[str, ...]:
+    return tuple(field for field in wanted.__struct_fields__ if getattr(was, field) != getattr(wanted, field))
+
+
+def _refuse_twins(definitions: Sequence[Definition]) -> None:
+    times = Counter(it.full_name for it in definitions)
+    twins = [name for name, count in times.items() if count > 1]
+    if twins:
+        raise InvalidInput([Problem(str(name), "is defined twice") for name in twins])

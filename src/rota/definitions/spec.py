@@ -1,0 +1,175 @@
+"""The shapes of what people write about a job, a calendar and a file: keys, kinds and defaults.
+
+YAML and the SDK fill the same shapes. Reading one reports all that is wrong in it, and gives back what is right, so
+that the checks of the whole can go on.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from rota.definitions import fields, params, runners, times
+from rota.definitions.fields import validator
+from rota.definitions.report import PROBLEMS_MAX, Report
+from rota.definitions.words import listed, shown, suggestion
+from rota.model.job import BACKLOG_MAX, GRACE_S, MisfirePolicy, OverlapPolicy
+
+TITLE_MAX = 200
+CRON_MAX = 1000
+ENDLESS_MAX = 1000
+KEY_MAX = 200
+ZONE_MAX = 100
+DAY_S = 24 * 3600
+
+Name = Annotated[str, validator(fields.name)]
+Title = Annotated[str, validator(fields.title(TITLE_MAX))]
+CronText = Annotated[str | None, validator(fields.text(CRON_MAX))]
+EndlessText = Annotated[str | None, validator(fields.text(ENDLESS_MAX))]
+ZoneName = Annotated[str | None, validator(fields.text(ZONE_MAX))]
+KeyText = Annotated[str | None, validator(fields.text(KEY_MAX))]
+ShortText = Annotated[str, validator(fields.text(100))]
+Params = Annotated[dict[str, Any] | None, validator(params.params)]
+Seconds = Annotated[float | None, validator(fields.seconds)]
+Moment = Annotated[datetime | None, validator(times.instant)]
+Weekdays = Annotated[tuple[int, ...] | None, validator(times.weekdays)]
+
+
+def _mapping(value: object) -> object:
+    """Let only mappings through; pydantic looks at what is inside."""
+    if value is None:
+        raise PydanticCustomError("rota", "{reason}", {"reason": "is empty; give it a value, or leave the key out"})
+    if not isinstance(value, dict):
+        raise PydanticCustomError("rota", "{reason}", {"reason": f"must be a mapping, not {shown(value)}"})
+    return value
+
+
+def _policy(value: object) -> object:
+    """`misfire: skip` is short for `misfire: {policy: skip}`."""
+    return {"policy": value} if isinstance(value, str) else _mapping(value)
+
+
+def _days(value: object) -> list[date]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"must be a list of days like [2026-12-24, 2026-12-27..2026-12-31], not {shown(value)}")
+    found = sorted({day for part in value for day in times.days(part)})
+    if len(found) > times.DAYS_MAX:
+        raise ValueError(f"has {len(found)} days; at most {times.DAYS_MAX} are allowed")
+    return found
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class WindowShape(Shape):
+    opens: ShortText
+    closes: ShortText
+    every_s: Annotated[float, validator(fields.seconds)]
+    weekdays: Annotated[tuple[int, ...], validator(times.weekdays)] = times.ALL_WEEKDAYS
+
+
+class MisfireShape(Shape):
+    policy: Annotated[MisfirePolicy, validator(fields.choice(MisfirePolicy))] = MisfirePolicy.ONCE
+    grace_s: Annotated[float, validator(fields.number(0, 31 * DAY_S, "number of seconds"))] = GRACE_S
+    count_max: Annotated[int, validator(fields.whole(1, 1000))] = 100
+    per_s: Annotated[float | None, validator(fields.number(0.01, 1000))] = None
+
+
+class OverlapShape(Shape):
+    policy: Annotated[OverlapPolicy, validator(fields.choice(OverlapPolicy))] = OverlapPolicy.FORBID
+    live_max: Annotated[int, validator(fields.whole(1, 10_000))] = 1
+    queue_max: Annotated[int, validator(fields.whole(1, 10_000))] = 1
+    key: KeyText = None
+
+
+class HttpShape(Shape):
+    url: Annotated[str, validator(runners.url)]
+    method: Annotated[runners.Method, validator(fields.choice(runners.Method))] = runners.Method.GET
+    headers: Annotated[dict[str, str] | None, validator(runners.headers)] = None
+    body: Annotated[Any, validator(runners.body)] = None
+
+
+class JobShape(Shape):
+    title: Title = ""
+    cron: CronText = None
+    every_s: Seconds = None
+    delay_s: Seconds = None
+    once_at: Moment = None
+    window: Annotated[WindowShape | None, BeforeValidator(_mapping)] = None
+    endless: EndlessText = None
+    zone: ZoneName = None
+    start_at: Moment = None
+    end_at: Moment = None
+    jitter_s: Seconds = None
+    calendar: Annotated[str | None, validator(fields.name)] = None
+    misfire: Annotated[MisfireShape, BeforeValidator(_policy)] = MisfireShape()
+    overlap: Annotated[OverlapShape, BeforeValidator(_policy)] = OverlapShape()
+    backlog_max: Annotated[int, validator(fields.whole(0, 1000))] = BACKLOG_MAX
+    params: Params = None
+    shell: Annotated[list[str] | None, validator(runners.argv)] = None
+    python: Annotated[str | None, validator(runners.function)] = None
+    http: Annotated[HttpShape | None, BeforeValidator(_mapping)] = None
+
+
+class CalendarShape(Shape):
+    country: Annotated[str | None, validator(fields.text(100))] = None
+    weekdays: Weekdays = None
+    closed: Annotated[list[date] | None, validator(_days)] = None
+    open: Annotated[list[date] | None, validator(_days)] = None
+    zone: ZoneName = None
+
+
+class FileShape(Shape):
+    tenant: Name = "default"
+    project: Name = "default"
+    calendars: Annotated[dict[str, Any] | None, BeforeValidator(_mapping)] = None
+    jobs: Annotated[dict[str, Any], BeforeValidator(_mapping)]
+
+
+S = TypeVar("S", bound=Shape)
+
+
+def read(shape: type[S], data: object, report: Report) -> S | None:
+    """Fill a shape. What is wrong goes into the report and is left out; without a key that must be there: nothing."""
+    if not isinstance(data, dict):
+        report.add((), f"must be a mapping, not {shown(data)}")
+        return None
+    try:
+        return shape.model_validate(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    for detail in details[:PROBLEMS_MAX]:
+        report.add(detail["loc"], _reason(shape, detail))
+    wrong = {detail["loc"][0] for detail in details}
+    try:
+        return shape.model_validate({key: value for key, value in data.items() if key not in wrong})
+    except ValidationError:
+        return None
+
+
+def _reason(shape: type[Shape], detail: ErrorDetails) -> str:
+    match detail["type"]:
+        case "rota":
+            return str(detail["ctx"]["reason"])
+        case "missing":
+            return "is missing"
+        case "extra_forbidden":
+            known = _keys(shape, detail["loc"][:-1])
+            return f"is not a known key{suggestion(detail['loc'][-1], known) or f'; known are {listed(known)}'}"
+        case "invalid_key":
+            return "a key must be text"
+        case _:
+            return detail["msg"]
+
+
+def _keys(shape: type[Shape], path: tuple[str | int, ...]) -> list[str]:
+    """The keys of the shape that stands at a path."""
+    for step in path:
+        annotation = shape.model_fields[str(step)].annotation
+        kinds = (annotation, *get_args(annotation))
+        shape = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Shape))
+    return list(shape.model_fields)

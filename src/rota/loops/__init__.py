@@ -1,0 +1,1 @@
+"""Loops wait, read, call one core function and commit. They hold no policy."""

@@ -1,0 +1,76 @@
+"""Keep the store in step with a folder of definitions (S0.47).
+
+At start, on every change and in a sweep all definitions are applied; those that are stored already cost nothing. A
+file with an error is told of and left out; the others are applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from rota.config import DefinitionsConfig
+from rota.errors import InvalidInput, Problem
+from rota.loops.loop import Loop
+from rota.model.job import Definition
+from rota.ports import Clock
+
+log = structlog.get_logger()
+
+
+class Source(Protocol):
+    """Where definitions come from."""
+
+    def fingerprint(self) -> object:
+        """A cheap value that differs when anything changed."""
+        ...
+
+    async def load(self) -> tuple[Sequence[Definition], Sequence[Problem]]:
+        """Everything that can be read, and what is wrong with the rest."""
+        ...
+
+
+class Definer(Loop):
+    """Applies definitions. Losing a notice of a change costs one sweep, never a definition."""
+
+    def __init__(
+        self,
+        source: Source,
+        apply: Callable[[Sequence[Definition]], Awaitable[Sequence[tuple[object, str]]]],
+        clock: Clock,
+        config: DefinitionsConfig,
+    ) -> None:
+        super().__init__(clock)
+        self._source = source
+        self._apply = apply
+        self._config = config
+        self._seen: object = None
+        self._swept_at: float | None = None
+        self.problems: tuple[Problem, ...] = ()
+
+    async def once(self) -> float:
+        """Apply if something changed or a sweep is due."""
+        seen, now = self._source.fingerprint(), self._clock.monotonic()
+        if seen != self._seen or self._swept_at is None or now - self._swept_at >= self._config.sweep_s:
+            await self._load_and_apply()
+            self._seen, self._swept_at = seen, now
+        return self._config.watch_s
+
+    async def _load_and_apply(self) -> None:
+        definitions, problems = await self._source.load()
+        if tuple(problems) != self.problems:
+            for problem in problems:
+                log.error("a definition is wrong and was left out", problem=str(problem))
+            self.problems = tuple(problems)
+        if not definitions:
+            return
+        try:
+            actions = await self._apply(definitions)
+        except InvalidInput as error:
+            log.error("the definitions were not applied", reason=str(error))
+            return
+        for name, action in actions:
+            if action != "nothing":
+                log.info(f"job {action}d", job=str(name))

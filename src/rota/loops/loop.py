@@ -1,0 +1,76 @@
+"""What every loop does alike: rounds, rests, and going on after a fault.
+
+    once ──ok──> rest as long as once says, or until woken ──> once
+      └─fault──> rest with back-off, growing to a bound ─────> once
+
+A loop never ends because of an error; it ends when it is told to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from rota.errors import StoreUnavailable
+from rota.ports import Clock
+
+BACK_OFF_MAX_S = 2.0
+
+log = structlog.get_logger()
+
+
+class Loop:
+    """One periodic activity of a node. A subclass says what one round does."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self.failures = 0
+        """Rounds that failed since the last one that did not."""
+
+    async def once(self) -> float:
+        """Do one round; say how many seconds to rest after it."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Do rounds until told to stop."""
+        while not self._stopping:
+            await self.rest(await self._round())
+
+    def wake(self) -> None:
+        """End the present rest."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Do no further round."""
+        self._stopping = True
+        self.wake()
+
+    async def rest(self, seconds: float) -> None:
+        """Wait for so long, or until woken."""
+        try:
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        self._woken.clear()
+
+    async def _round(self) -> float:
+        try:
+            rest_s = await self.once()
+        except StoreUnavailable as fault:
+            return self._back_off("the store is out of reach; going on when it is back", reason=str(fault))
+        except Exception:  # noqa: BLE001 - a bug in one round must not silence the loop for ever
+            return self._back_off("a round failed", exc_info=True)
+        if self.failures:
+            log.info("going on", loop=type(self).__name__, after_failures=self.failures)
+        self.failures = 0
+        return rest_s
+
+    def _back_off(self, event: str, **details: object) -> float:
+        self.failures += 1
+        log.warning(event, loop=type(self).__name__, failures=self.failures, **details)
+        longest_s: float = min(0.05 * 2.0 ** min(self.failures, 10), BACK_OFF_MAX_S)
+        return longest_s * (0.5 + self._clock.chance() / 2)

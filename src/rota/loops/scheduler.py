@@ -1,0 +1,117 @@
+"""Fire what is due.
+
+    look ──> the jobs that are due before the next look, as a heap by instant
+      ^                     │ sleep until the first is due
+      │                     v
+      └──look again──  fire a batch: one transaction; each job comes back with its next instant
+
+Every scheduler may fire every job: the transaction decides who did. A job that another node holds costs one short
+retry; whatever was overlooked, the next look finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from rota.config import SchedulerConfig
+from rota.core.fire import Fire
+from rota.loops.loop import Loop
+from rota.model.plan import Committed
+from rota.ports import Clock, Store
+
+RETRY_S = 0.05
+
+Due = tuple[datetime, int]
+
+
+class Scheduler(Loop):
+    """Fires due jobs. Being late, doubled, frozen or wrong about the time costs latency, never a slot."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        config: SchedulerConfig,
+        *,
+        on_fired: Callable[[Committed], None] | None = None,
+    ) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._config = config
+        self._on_fired = on_fired
+        self.fired = 0
+        """Runs written by this scheduler."""
+
+    async def once(self) -> float:
+        """Look once, then fire what falls due until it is time to look again."""
+        seen = await self._store.upcoming(within_s=self._config.look_s * 1.5, limit=self._config.look_max)
+        moment = _Moment(self._clock, seen.now)
+        heap: list[Due] = [(it.next_fire_at, it.job_id) for it in seen.pending]
+        retried: set[int] = set()
+        full = len(heap) == self._config.look_max
+        while heap and not self._stopping and (moment.elapsed() < self._config.look_s):
+            wait_s = (heap[0][0] - moment.now()).total_seconds()
+            if wait_s > 0:
+                await self.rest(min(wait_s, self._config.look_s - moment.elapsed()))
+                if self._woken_early(moment, heap):
+                    return 0.0
+                continue
+            due = _take(heap, moment.now())
+            await self._fire(due, heap, retried, moment)
+        return 0.0 if full else self._config.look_s - moment.elapsed()
+
+    def _woken_early(self, moment: _Moment, heap: Sequence[Due]) -> bool:
+        return moment.elapsed() < self._config.look_s and heap[0][0] - moment.now() > timedelta(milliseconds=1)
+
+    async def _fire(self, job_ids: Sequence[int], heap: list[Due], retried: set[int], moment: _Moment) -> None:
+        """Fire in batches, some at a time; those that nobody could be found for are tried once more."""
+        limit = asyncio.Semaphore(self._config.batches_at_once)
+
+        async def batch(ids: Sequence[int]) -> Committed:
+            async with limit:
+                done = await self._store.fire(ids, Fire())
+            self.fired += len(done.runs)
+            if self._on_fired is not None:
+                self._on_fired(done)
+            return done
+
+        batches = list(_batches(job_ids, self._config.batch_max))
+        for ids, done in zip(batches, await asyncio.gather(*map(batch, batches)), strict=True):
+            moved = {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
+            for job_id, next_fire_at in moved.items():
+                if next_fire_at is not None:
+                    heapq.heappush(heap, (next_fire_at, job_id))
+            for job_id in set(ids) - set(moved) - retried:
+                retried.add(job_id)
+                heapq.heappush(heap, (moment.now() + timedelta(seconds=RETRY_S), job_id))
+
+
+class _Moment:
+    """The store's clock, carried on from one reading by this node's monotonic clock. It is never ahead of the store's
+    own, because the reading is dated by its arrival."""
+
+    def __init__(self, clock: Clock, read: datetime) -> None:
+        self._clock = clock
+        self._read = read
+        self._since = clock.monotonic()
+
+    def elapsed(self) -> float:
+        return self._clock.monotonic() - self._since
+
+    def now(self) -> datetime:
+        return self._read + timedelta(seconds=self.elapsed())
+
+
+def _take(heap: list[Due], now: datetime) -> list[int]:
+    due = []
+    while heap and heap[0][0] <= now:
+        due.append(heapq.heappop(heap)[1])
+    return due
+
+
+def _batches(job_ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(job_ids), size):
+        yield job_ids[start : start + size]

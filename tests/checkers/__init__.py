@@ -1,0 +1,1 @@
+"""Judges outside the product: a history in, a verdict out. Nothing here imports rota."""

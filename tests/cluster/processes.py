@@ -1,0 +1,80 @@
+"""The life of a node process: start, kill, freeze, thaw, and what its log says."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class NodeProcess:
+    """One node in a process group of its own. `skew_s` sets its wall clock off by libfaketime."""
+
+    def __init__(self, name: str, store: str, folder: Path, *, skew_s: float = 0, mutant: str | None = None) -> None:
+        self.name = name
+        self.skew_s = skew_s
+        self.log_path = folder / f"{name}.log"
+        self._command = [sys.executable, "-m", "tests.cluster.node", "--store", store, "--name", name]
+        if mutant:
+            self._command += ["--mutant", mutant]
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    def start(self) -> None:
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=ROOT,
+                env={**os.environ, **_clock_off(self.skew_s)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.starts += 1
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL, also when it is frozen; returns when it is gone."""
+        if self._process is not None:
+            self._signal(signal.SIGKILL)
+            self._process.wait(10)
+            self._process = None
+
+    def freeze(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    @property
+    def offsets_s(self) -> list[float]:
+        """How far the wall clock was off at each start, measured against the monotonic clock that all processes share."""
+        own = time.time() - time.monotonic()
+        clocks = [json.loads(line) for line in self.log.splitlines() if line.startswith('{"wall"')]
+        return [it["wall"] - it["monotonic"] - own for it in clocks]
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+
+def _clock_off(skew_s: float) -> dict[str, str]:
+    if not skew_s:
+        return {}
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+    # The monotonic clock stays real: with a faked one waits hang, and no promise of ours rests on it being wrong.
+    return {"LD_PRELOAD": str(library), "FAKETIME": f"{skew_s:+g}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}

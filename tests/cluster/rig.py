@@ -1,0 +1,197 @@
+"""One firing run: three nodes on one store behind a proxy, jobs that fall due, faults, then calm and the judges."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rota.clock import SystemClock
+from rota.control import Control
+from rota.ports import Store
+from rota.wiring import open_store
+from tests.checkers.changes import CREATED, Asked, told
+from tests.checkers.firing import SETTLED_S, Span, Verdict, judge
+from tests.checkers.misfire import Missed, missed
+from tests.checkers.slots import SECOND
+from tests.cluster.changer import Changer
+from tests.cluster.nemesis import Faults, Nemesis
+from tests.cluster.processes import NodeProcess
+from tests.cluster.witness import Witness
+from tests.cluster.workload import Wanted, herd, steady
+from tests.servers.proxy import FaultProxy
+
+NODES = 3
+START_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What one run is made of."""
+
+    seconds: float
+    seed: int
+    skew_s: float
+    jobs: int = 200
+    herd: int = 1000
+    herd_after_s: tuple[float, ...] = (20, 45)
+    changers: int = 3
+    calm_s: float = 4.5
+    faults: Faults = field(default_factory=Faults)
+    mutant: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the judges say, and what really happened to the nodes."""
+
+    verdict: Verdict
+    missed: Missed
+    problems: Sequence[str]
+    counts: Counter[str]
+    offset_s: float
+    shares: Counter[str]
+
+    def __str__(self) -> str:
+        faults = " ".join(f"{name.replace(' ', '_')}={count}" for name, count in sorted(self.counts.items()))
+        shares = " ".join(f"{name}={count}" for name, count in sorted(self.shares.items()))
+        return (
+            f"{self.verdict}\n  late slots {self.missed.late}, against the policy {len(self.missed.wrong)}, "
+            f"changes in doubt {len(self.problems)}\n  faults {faults} clock_offset={self.offset_s:+.3f}s\n"
+            f"  runs written by {shares}"
+        )
+
+
+class Rig:
+    """The running scene."""
+
+    def __init__(self, url: str, proxy: FaultProxy, witness: Witness, store: Store, scene: Scene, folder: Path) -> None:
+        self.url = url
+        self.proxy = proxy
+        self.witness = witness
+        self._scene = scene
+        self._control = Control(store, SystemClock())
+        self.nodes = [
+            NodeProcess(
+                f"node-{n}", through(url, proxy), folder, skew_s=scene.skew_s if n == 0 else 0, mutant=scene.mutant
+            )
+            for n in range(NODES)
+        ]
+        self.nemesis = Nemesis(self.nodes, proxy, scene.faults, scene.seed)
+        self.jobs: dict[str, Wanted] = {}
+        self.asked: dict[str, list[Asked]] = {}
+        self.counts: Counter[str] = Counter()
+
+    async def start_nodes(self) -> None:
+        """Start every node and wait until each is about to work."""
+        for node in self.nodes:
+            node.start()
+        async with asyncio.timeout(START_S):
+            while not all(node.offsets_s for node in self.nodes):
+                await asyncio.sleep(0.05)
+
+    async def define(self) -> None:
+        """Apply all jobs in one transaction."""
+        since = await self.witness.now()
+        at_s = since // SECOND
+        flock = herd(self._scene.herd, tuple(round(at_s + after_s) % 60 for after_s in self._scene.herd_after_s))
+        wanted = [*steady(self._scene.jobs), *flock]
+        await self._control.apply([it.definition for it in wanted])
+        until = await self.witness.now()
+        self.jobs = {it.name: it for it in wanted}
+        self.asked = {it.name: [Asked(CREATED, since, until, it.rule)] for it in wanted}
+
+    async def change_jobs(self, stop: asyncio.Event) -> None:
+        """Let operators change the jobs, each its own part of them; every third is hasty and asks through the proxy."""
+        count = self._scene.changers
+        mine = [[it for n, it in enumerate(self.jobs.values()) if n % count == part] for part in range(count)]
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            for part, jobs in enumerate(mine):
+                hasty = part % 3 == 2
+                store = open_store(through(self.url, self.proxy) if hasty else self.url, SystemClock(), actor="operator")
+                stack.push_async_callback(store.close)
+                witness = await stack.enter_async_context(Witness(self.url))
+                rng = random.Random(f"{self._scene.seed} changer {part}")
+                changer = Changer(store, SystemClock(), witness, jobs, rng, hasty=hasty)
+                group.create_task(self._until(changer, stop))
+
+    async def _until(self, changer: Changer, stop: asyncio.Event) -> None:
+        await changer.run(stop)
+        self.counts += changer.counts
+        for name, asked in changer.asked.items():
+            self.asked[name] += asked
+
+    async def judged(self, *, settled_s: float = SETTLED_S) -> Outcome:
+        """Read everything as it is now, and judge it."""
+        end = await self.witness.now()
+        rows, lines, ids = await self.witness.rows(), await self.witness.lines(), await self.witness.job_ids()
+        spans: dict[int, Sequence[Span]] = {}
+        problems: list[str] = []
+        for name, asked in self.asked.items():
+            tale = told(asked, lines.get(name, []))
+            spans[ids[name]] = tale.spans
+            problems += [f"{name}: {problem}" for problem in tale.problems]
+        verdict = judge(spans, rows, end, settled_s)
+        policies = {ids[name]: job.shape.judged for name, job in self.jobs.items()}
+        known = [] if verdict.phantom else rows
+        return Outcome(
+            verdict=verdict,
+            missed=missed(spans, policies, known),
+            problems=problems,
+            counts=self.counts + self.nemesis.counts + Counter({"failed rounds": len(self.failed_rounds())}),
+            offset_s=self.offset_s(),
+            shares=await self.witness.shares(),
+        )
+
+    def offset_s(self) -> float:
+        """How far the clock of the first node was off, at the start where it was least wrong."""
+        return min(self.nodes[0].offsets_s, key=abs)
+
+    def failed_rounds(self) -> list[str]:
+        """What nodes logged as a fault that no one had foreseen."""
+        return [line for node in self.nodes for line in re.findall(r".*a round failed.*", node.log)]
+
+
+@asynccontextmanager
+async def a_rig(url: str, scene: Scene, folder: Path) -> AsyncIterator[Rig]:
+    """A migrated store under a watching database, a proxy before it, and nodes that are not started yet."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    async with AsyncExitStack() as stack:
+        store = open_store(url, SystemClock(), actor="operator")
+        stack.push_async_callback(store.close)
+        await store.migrate()
+        witness = await stack.enter_async_context(Witness(url))
+        await witness.watch()
+        proxy = await stack.enter_async_context(FaultProxy(parts.hostname, parts.port))
+        rig = Rig(url, proxy, witness, store, scene, folder)
+        stack.callback(lambda: [node.kill() for node in rig.nodes])
+        yield rig
+
+
+async def under_faults(url: str, scene: Scene, folder: Path) -> Outcome:
+    """Run a whole scene: faults, then calm, then the judges."""
+    async with a_rig(url, scene, folder) as rig:
+        await rig.start_nodes()
+        await rig.define()
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(rig.change_jobs(stop))
+            await rig.nemesis.run(scene.seconds)
+            stop.set()
+        await asyncio.sleep(scene.calm_s)
+        return await rig.judged()
+
+
+def through(url: str, proxy: FaultProxy) -> str:
+    """The same store, through the proxy."""
+    parts = urlsplit(url)
+    login, _, _ = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{login}@127.0.0.1:{proxy.port}").geturl()

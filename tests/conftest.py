@@ -1,0 +1,59 @@
+"""Fixtures that every kind of test shares: the database servers, each started when a test first asks for it."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import TypeVar
+
+import pytest
+
+from tests.servers.mariadb import MariadbDatabases, MariadbServer
+from tests.servers.postgres import PostgresDatabases, PostgresServer
+from tests.servers.process import PrivateServer, ServerMissing
+
+Server = TypeVar("Server", bound=PrivateServer)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresDatabases]:
+    """A PostgreSQL server for the whole run. A test that must stop one makes its own `PostgresServer`."""
+    given = os.environ.get("ROTA_TEST_POSTGRES_URL")
+    if given:
+        yield PostgresDatabases(given)
+        return
+    with installed(PostgresServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariadbDatabases]:
+    """A MariaDB server for the whole run. A test that must stop one makes its own `MariadbServer`."""
+    given = os.environ.get("ROTA_TEST_MARIADB_URL")
+    if given:
+        yield MariadbDatabases(given)
+        return
+    with installed(MariadbServer) as server:
+        yield server
+
+
+@pytest.fixture
+async def postgres_url(postgres_server: PostgresDatabases) -> AsyncIterator[str]:
+    """The URL of an empty PostgreSQL database that is dropped after the test."""
+    async with postgres_server.fresh_database() as url:
+        yield url
+
+
+@pytest.fixture
+async def mariadb_url(mariadb_server: MariadbDatabases) -> AsyncIterator[str]:
+    """The URL of an empty MariaDB database that is dropped after the test."""
+    async with mariadb_server.fresh_database() as url:
+        yield url
+
+
+def installed(kind: type[Server]) -> Server:
+    """Make a server, or skip the test if it is not installed; in CI that is a failure, for a skip would go unseen."""
+    try:
+        return kind()
+    except ServerMissing as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))

@@ -1,0 +1,128 @@
+"""Imports point one way: this table is the architecture, and whoever breaks it is told which line it was.
+
+A package imports itself and what its line lists, wherever in the file the import stands. A name with a dot lets only
+that module in. Nothing lists `sim`; only the two places that put a process together, `wiring` and `sim`, list backends;
+only the command line lists `wiring`.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "rota"
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "model": {"errors"},
+    "core": {"model", "errors"},
+    "ports": {"model", "errors"},
+    "config": {"model", "errors"},
+    "clock": set(),
+    "backends": {"ports", "model", "errors"},
+    "runners": {"ports", "model", "errors"},
+    "loops": {"core", "ports", "model", "errors", "config"},
+    "definitions": {"core", "model", "errors"},
+    "client": {"definitions", "core", "model", "errors"},
+    "control": {"definitions", "core", "ports", "model", "errors"},
+    "rest": {"control", "config", "model", "errors"},
+    "wiring": {"backends", "runners", "loops", "control", "definitions", "core", "ports", "config", "clock", "model", "errors"},
+    "bench": {"control", "loops", "config", "ports", "model", "errors"},
+    "cli": {"control", "config", "wiring", "loops.host", "bench", "model", "errors"},
+    "sim": {"loops", "control", "definitions", "core", "ports", "config", "model", "errors", "backends.memory"},
+    "__main__": {"cli"},
+    "__init__": {"client", "definitions", "model", "errors"},
+}
+
+
+def test_every_import_of_the_product_points_the_right_way() -> None:
+    wrong = [
+        fault for path in sorted(SOURCE.rglob("*.py")) for fault in faults(path.relative_to(SOURCE), path.read_text())
+    ]
+    assert wrong == []
+
+
+def test_the_table_has_no_circle() -> None:
+    reachable = {package: reach(package) for package in MAY_IMPORT}
+    assert [package for package, others in reachable.items() if package in others] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "complaint"),
+    [
+        ("core/fire.py", "import rota.ports", "core/fire.py:1: core must not import rota.ports"),
+        ("core/fire.py", "from rota.ports import Store", "core/fire.py:1: core must not import rota.ports.Store"),
+        ("core/fire.py", "from rota import ports", "core/fire.py:1: core must not import rota.ports"),
+        ("core/fire.py", "from .. import ports", "core/fire.py:1: core must not import rota.ports"),
+        ("core/fire.py", "from ..ports import Store", "core/fire.py:1: core must not import rota.ports.Store"),
+        ("core/fire.py", "def f():\n    import rota.ports", "core/fire.py:2: core must not import rota.ports"),
+        ("backends/sql/x.py", "import rota.core.fire", "backends/sql/x.py:1: backends must not import rota.core.fire"),
+        ("cli/main.py", "from rota.loops import member", "cli/main.py:1: cli must not import rota.loops.member"),
+        ("loops/host.py", "import rota.sim", "loops/host.py:1: loops must not import rota.sim"),
+        ("model/job.py", "from rota import App", "model/job.py:1: model must not import rota.App"),
+        ("model/job.py", "import rota", "model/job.py:1: model must not import rota"),
+        ("extras/x.py", "", "extras/x.py: 'extras' has no line in MAY_IMPORT; add one that says what it may import"),
+    ],
+)
+def test_a_wrong_import_is_found_in_every_form(path: str, source: str, complaint: str) -> None:
+    assert faults(Path(path), source) == [complaint]
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("core/fire.py", "import datetime\nfrom rota.model.job import Job\nfrom rota.core import instants"),
+        ("core/fire.py", "from . import instants\nfrom ..model import job"),
+        ("core/__init__.py", "from .fire import fire"),
+        ("cli/main.py", "from rota.loops.host import run\nfrom rota.loops import host"),
+        ("wiring.py", "from rota.backends.sql import store"),
+        ("__init__.py", "from rota.client import App"),
+    ],
+)
+def test_a_right_import_passes(path: str, source: str) -> None:
+    assert faults(Path(path), source) == []
+
+
+def faults(path: Path, source: str) -> list[str]:
+    """The imports in one file (its path below src/rota) that the table does not allow, as sentences."""
+    package = path.parts[0].removesuffix(".py")
+    if package not in MAY_IMPORT:
+        return [f"{path}: {package!r} has no line in MAY_IMPORT; add one that says what it may import"]
+    allowed = {package, *MAY_IMPORT[package]}
+    return [
+        f"{path}:{line}: {package} must not import {name}"
+        for line, name in imported(path, ast.parse(source))
+        if not any(f"{name}.".startswith(f"rota.{each}.") for each in allowed)
+    ]
+
+
+def imported(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Each module of ours that the file imports, or the name that it takes from one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{origin(path, node)}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in dict.fromkeys(names) if name == "rota" or name.startswith("rota."))
+
+
+def origin(path: Path, node: ast.ImportFrom) -> str:
+    """The full name of the module that a from-import takes from, also when it is relative."""
+    if not node.level:
+        return node.module or ""
+    above = ("rota", *path.parent.parts)
+    return ".".join([*above[: len(above) - node.level + 1], *([node.module] if node.module else [])])
+
+
+def reach(package: str) -> set[str]:
+    """All that a package can come to import, over any number of steps."""
+    found: set[str] = set()
+    waiting = [package]
+    while waiting:
+        for each in MAY_IMPORT[waiting.pop().partition(".")[0]] - found:
+            found.add(each)
+            waiting.append(each)
+    return {each.partition(".")[0] for each in found}
