@@ -5,6 +5,7 @@ The only reader of the environment. Every value knows where it came from.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
@@ -80,7 +81,9 @@ class Sourced(NamedTuple):
     source: str
 
 
-def load(flags: Mapping[str, object], *, file: Path | None = None, environment: Mapping[str, str] | None = None) -> dict[str, Sourced]:
+def load(
+    flags: Mapping[str, object], *, file: Path | None = None, environment: Mapping[str, str] | None = None
+) -> dict[str, Sourced]:
     """Read every setting from its strongest source. `flags` that are None were not given."""
     path = file or Path(FILE)
     written = _read_file(path, required=file is not None)
@@ -178,10 +181,8 @@ def _truth(value: object) -> bool:
 
 def _number(value: object, *, whole: bool) -> int | float:
     if isinstance(value, str) and value.isascii():
-        try:
+        with contextlib.suppress(ValueError):
             value = int(value) if whole else float(value)
-        except ValueError:
-            pass
     if isinstance(value, bool) or not isinstance(value, int | float) or (whole and not isinstance(value, int)):
         raise ValueError(f"must be a {'whole ' if whole else ''}number, not {value!r}")
     if not math.isfinite(value):

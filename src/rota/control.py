@@ -76,23 +76,12 @@ class Control:
         ]
 
     async def apply(self, definitions: Sequence[Definition]) -> list[Action]:
-        """Store the definitions, all of them in one transaction or none. Says what was done with each."""
-        _refuse_twins(definitions)
-        names = [it.full_name for it in definitions]
-        created: set[JobName] = set()
-        changed: set[JobName] = set()
-
-        async def once() -> Committed:
-            done = await self._change(names, Apply(definitions=tuple(definitions)))
-            created.update(it.definition.full_name for it in done.plan.new_jobs)
-            for change in done.plan.jobs:
-                (created if change.kind == "job.created" else changed).add(change.now.definition.full_name)
-            return done
-
-        await self._again(once)
-        return [
-            Action(name, "create" if name in created else "change" if name in changed else "nothing") for name in names
-        ]
+        """Store the definitions, all of them in one transaction or none. Says what became of each."""
+        planned = await self.plan(definitions)
+        if any(it.action != "nothing" for it in planned):
+            rule = Apply(definitions=tuple(definitions))
+            await self._again(lambda: self._change([it.name for it in planned], rule))
+        return planned
 
     async def pause(self, names: Sequence[JobName]) -> list[Job]:
         return await self._change_existing(names, Pause())

@@ -19,11 +19,11 @@ class Faults:
     """How often each fault comes, as the mean pause between two in seconds (0: never), and how likely a commit loses
     its reply."""
 
-    kill_s: float = 1.6
+    kill_s: float = 1.2
     freeze_s: float = 5.0
     reset_s: float = 7.0
     cut_s: float = 11.0
-    swallow: float = 0.05
+    swallow: float = 0.08
 
 
 class Nemesis:

@@ -61,7 +61,7 @@ class NodeProcess:
 
     @property
     def offsets_s(self) -> list[float]:
-        """How far the wall clock was off at each start, measured against the monotonic clock that all processes share."""
+        """How far the wall clock was off at each start, by the monotonic clock that all processes share."""
         own = time.time() - time.monotonic()
         clocks = [json.loads(line) for line in self.log.splitlines() if line.startswith('{"wall"')]
         return [it["wall"] - it["monotonic"] - own for it in clocks]

@@ -108,13 +108,18 @@ class Rig:
         self.asked = {it.name: [Asked(CREATED, since, until, it.rule)] for it in wanted}
 
     async def change_jobs(self, stop: asyncio.Event) -> None:
-        """Let operators change the jobs, each its own part of them; every third is hasty and asks through the proxy."""
+        """Let operators change the jobs, each its own part of them; every third is hasty and asks through the proxy.
+
+        Of the herd they change a few only, for it shall stay one.
+        """
         count = self._scene.changers
-        mine = [[it for n, it in enumerate(self.jobs.values()) if n % count == part] for part in range(count)]
+        changing = [it for n, it in enumerate(self.jobs.values()) if n < self._scene.jobs or n % 20 == 0]
+        mine = [changing[part::count] for part in range(count)]
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             for part, jobs in enumerate(mine):
                 hasty = part % 3 == 2
-                store = open_store(through(self.url, self.proxy) if hasty else self.url, SystemClock(), actor="operator")
+                url = through(self.url, self.proxy) if hasty else self.url
+                store = open_store(url, SystemClock(), actor="operator")
                 stack.push_async_callback(store.close)
                 witness = await stack.enter_async_context(Witness(self.url))
                 rng = random.Random(f"{self._scene.seed} changer {part}")

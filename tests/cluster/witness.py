@@ -76,7 +76,7 @@ class Witness:
         return lines
 
     async def job_ids(self) -> dict[str, int]:
-        return {name: job_id for name, job_id in await self.ask("SELECT name, id FROM rota_job")}
+        return dict(await self.ask("SELECT name, id FROM rota_job"))
 
     async def is_paused(self, name: str) -> bool:
         """Whether a job is paused, once whoever is changing it is done."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, delete, update
 
 from rota.backends.memory import MemoryStore
 from rota.backends.sql import schema
@@ -22,32 +21,66 @@ BACKENDS = ("memory", "sqlite", "postgresql", "mariadb")
 SERVERS = ("postgresql", "mariadb")
 
 Open = Callable[[], Awaitable[Store]]
+Migrated = Callable[[str, pytest.FixtureRequest], Awaitable[str]]
 
 
-async def url_of(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if backend == "memory":
-        return "memory:"
-    if backend == "sqlite":
-        return f"sqlite:///{tmp_path}/rota.db"
-    server = request.getfixturevalue("postgres_server" if backend == "postgresql" else "mariadb_server")
-    return server.url(await server.create_database())
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Migrated:
+    """The URL of one migrated store of each kind for the whole run; each test finds it empty."""
+    urls: dict[str, str] = {}
+
+    async def url_of(backend: str, request: pytest.FixtureRequest) -> str:
+        if backend not in urls:
+            urls[backend] = await make(backend, request)
+        return urls[backend]
+
+    async def make(backend: str, request: pytest.FixtureRequest) -> str:
+        if backend == "sqlite":
+            url = f"sqlite:///{tmp_path_factory.mktemp('contract')}/rota.db"
+        else:
+            server = request.getfixturevalue("postgres_server" if backend == "postgresql" else "mariadb_server")
+            url = server.url(await server.create_database())
+        store = open_store(url, SystemClock(), actor="test")
+        await store.migrate()
+        await store.close()
+        return url
+
+    return url_of
 
 
 @pytest.fixture(params=BACKENDS)
-async def another(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
+async def another(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIterator[Open]:
     """Opens the same store once more, as another process would."""
-    url = await url_of(request.param, request, tmp_path)
     async with AsyncExitStack() as stack:
-        memory = MemoryStore(SystemClock(), actor="test")
+        if request.param == "memory":
+            memory = MemoryStore(SystemClock(), actor="test")
 
-        async def open_() -> Store:
-            store = memory if url == "memory:" else open_store(url, SystemClock(), actor="test")
-            stack.push_async_callback(store.close)
-            return store
+            async def open_() -> Store:
+                return memory
+        else:
+            url = await migrated(request.param, request)
 
-        first = await open_()
-        await first.migrate()
+            async def open_() -> Store:
+                store = open_store(url, SystemClock(), actor="test")
+                stack.push_async_callback(store.close)
+                return store
+
+            await empty(await open_())
         yield open_
+
+
+async def empty(store: Store) -> None:
+    """Forget everything but the schema."""
+    assert isinstance(store, SqlStore)
+
+    def work(conn: Connection) -> None:
+        for table in schema.metadata.tables.values():
+            if table is schema.counter:
+                conn.execute(update(table).values(next=1))
+            elif table is not schema.meta:
+                conn.execute(delete(table))
+
+    await store._db.write(work)
 
 
 @pytest.fixture

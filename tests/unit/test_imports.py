@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rest": {"control", "config", "model", "errors"},
     "wiring": {"backends", "runners", "loops", "control", "definitions", "core", "ports", "config", "clock", "model", "errors"},
     "bench": {"control", "loops", "config", "ports", "model", "errors"},
-    "cli": {"control", "config", "wiring", "loops.host", "bench", "model", "errors"},
+    "cli": {"control", "config", "wiring", "loops.host", "bench", "core.preview", "ports", "model", "errors"},
     "sim": {"loops", "control", "definitions", "core", "ports", "config", "model", "errors", "backends.memory"},
     "__main__": {"cli"},
     "__init__": {"client", "definitions", "model", "errors"},

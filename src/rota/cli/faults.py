@@ -40,7 +40,7 @@ _KINDS: tuple[tuple[type[RotaError], int, str, str], ...] = (
     (NotFound, NOT_FOUND, "not_found", ""),
     (Refused, REFUSED, "refused", ""),
     (StoreRefused, STORE_REFUSED, "store_refused", ""),
-    (StoreUnavailable, UNAVAILABLE, "store_unavailable", "Is the database up, and is its URL right? See: rota config show"),
+    (StoreUnavailable, UNAVAILABLE, "store_unavailable", "Is the database up, its URL right? See: rota config show"),
 )
 
 
@@ -82,10 +82,10 @@ def _shape(fault: Fault) -> dict[str, object]:
 
 
 def _usage(error: click.ClickException) -> Fault:
-    field = ""
-    if isinstance(error, click.BadParameter) and error.param is not None:
-        field = max(error.param.opts, key=len) if isinstance(error.param, click.Option) else error.param.human_readable_name
-    hint = ""
+    param = error.param if isinstance(error, click.BadParameter) else None
+    hint, field = "", "" if param is None else param.human_readable_name
+    if isinstance(param, click.Option):
+        field = max(param.opts, key=len)
     if isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"See: {error.ctx.command_path} --help"
     reason = error.message if isinstance(error, click.BadParameter) and error.message else error.format_message()

@@ -73,7 +73,7 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--param", "pairs", metavar="KEY=TEXT", multiple=True, help="One parameter, as text; may be repeated.")
 @click.option("--params", "text", metavar="JSON", help="Parameters as one JSON object, at most 64 KiB.")
-@click.option("--key", metavar="KEY", help="An idempotency key: the same key starts one run, however often it is asked.")
+@click.option("--key", metavar="KEY", help="An idempotency key: the same key starts one run, however often.")
 @click.pass_context
 def trigger(ctx: click.Context, name: str, pairs: tuple[str, ...], text: str | None, key: str | None) -> None:
     """Start a run of a job now, under its overlap policy. Works for paused jobs too."""

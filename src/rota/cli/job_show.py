@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +13,7 @@ from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, facts, say_json, table
 from rota.cli.session import Session, ask
 from rota.cli.shapes import definition_shape, event_shape, job_shape
-from rota.cli.words import relative, short
+from rota.cli.words import reason, relative, short
 from rota.cli.words import trigger as words_of
 from rota.control import job_name
 from rota.model.job import Job, JobName
@@ -20,13 +21,20 @@ from rota.model.plan import JobFilter, RunFilter
 from rota.model.run import Run
 from rota.model.states import JobState
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 PRESENT = (JobState.ENABLED, JobState.PAUSED)
 
 
 @click.command(name="list", cls=Command)
 @click.option("--tenant", metavar="TENANT", help="Only jobs of this tenant.")
 @click.option("--project", metavar="PROJECT", help="Only jobs of this project.")
-@click.option("--state", type=click.Choice([str(it) for it in JobState]), help="Only jobs in this state. [default: all but deleted]")
+@click.option(
+    "--state",
+    type=click.Choice([str(it) for it in JobState]),
+    help="Only jobs in this state. [default: all but deleted]",
+)
 @click.option("--limit", type=LIMIT, default=100, show_default=True, help="At most so many.")
 @click.pass_context
 def list_(ctx: click.Context, tenant: str | None, project: str | None, state: str | None, limit: int) -> None:
@@ -119,8 +127,8 @@ def _show_job(job: Job, runs: Sequence[Run], now: datetime) -> None:
         table(["RUN", "STATE", "REASON", "DUE"], [_run_row(run) for run in runs])
 
 
-def _run_row(run: Run) -> tuple[object, ...]:
-    return str(run.id), coloured(run.state), run.reason or "", short(run.due_at)
+def _run_row(run: Run) -> tuple[str | Text, ...]:
+    return str(run.id), coloured(run.state), reason(run), short(run.due_at)
 
 
 @click.command(cls=Command)

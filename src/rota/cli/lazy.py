@@ -36,7 +36,11 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 def _global_options() -> list[click.Parameter]:
     return [
         click.Option(
-            ["--store"], metavar="URL", expose_value=False, callback=_keep, help="The store. [default: sqlite:///rota.db]"
+            ["--store"],
+            metavar="URL",
+            expose_value=False,
+            callback=_keep,
+            help="The store. [default: sqlite:///rota.db]",
         ),
         click.Option(
             ["--config"],

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import click
 
-from rota import __version__
 from rota.cli import faults
 from rota.cli.lazy import Globals, Group
 
@@ -31,7 +30,7 @@ EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, mean
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="rota", message="%(prog)s %(version)s")
+@click.version_option(package_name="rota", message="%(prog)s %(version)s")
 def cli() -> None:
     """rota: an elastic, fault-tolerant, distributed job scheduler."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.option("--name", metavar="NAME", help="The name of this node in the history. [default: host and process id]")
-@click.option("--definitions", metavar="PATH", help="A file or folder of definitions to apply, now and when it changes.")
+@click.option("--definitions", metavar="PATH", help="A file or folder of definitions, applied whenever it changes.")
 @click.option("--app", "app", metavar="FILE", help="A Python file with an app, applied likewise.")
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after so many seconds.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How log lines are written. [default: text]")
@@ -49,7 +49,9 @@ async def run_node(config: Config, paths: list[str], seconds: float | None) -> N
     from rota.wiring import definer, scheduler
 
     stopping = Stopping()
-    stopping.listen(seconds)
+    stopping.listen()
+    if seconds is not None:
+        stopping.after(seconds)
     async with opened(config, actor=config.node.name) as session:
         if not await wait_for_store(session, stopping):
             return

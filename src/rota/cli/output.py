@@ -12,7 +12,7 @@ import click
 from rota.cli.lazy import globals_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 COLOURS = {
@@ -61,6 +61,14 @@ def console() -> Console:
     return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=500, color_system=None)
 
 
+def show(renderable: RenderableType) -> None:
+    """Print something of rich's, without the blanks that it puts at the ends of lines."""
+    where = console()
+    with where.capture() as captured:
+        where.print(renderable)
+    print("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
     """Print rows under headings."""
     from rich.table import Table
@@ -71,7 +79,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
         made.add_column(column, overflow="fold")
     for row in rows:
         made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    console().print(made)
+    show(made)
 
 
 def facts(pairs: Iterable[tuple[str, str | Text]]) -> None:
@@ -84,4 +92,4 @@ def facts(pairs: Iterable[tuple[str, str | Text]]) -> None:
     made.add_column(overflow="fold")
     for name, value in pairs:
         made.add_row(name, Text(value) if isinstance(value, str) else value)
-    console().print(made)
+    show(made)

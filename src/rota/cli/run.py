@@ -11,7 +11,7 @@ from rota.cli.lazy import Group
 from rota.cli.output import as_json, coloured, facts, say_json, table
 from rota.cli.session import Session, ask
 from rota.cli.shapes import event_shape, item_shape, lateness, run_shape
-from rota.cli.words import duration, short
+from rota.cli.words import duration, reason, short
 from rota.control import RunDetail, job_name
 from rota.model.job import JobName
 from rota.model.plan import RunFilter
@@ -71,11 +71,6 @@ def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool)
     )
     if more:
         print(f"there are more; go on with: --before {runs[-1].id}")
-
-
-def reason(run: Run) -> str:
-    """Why a run was skipped, and how many slots it stands for."""
-    return (run.reason or "") + (f" x{run.slots}" if run.slots > 1 else "")
 
 
 @run.command()

@@ -1,7 +1,7 @@
 """What `rota node` and `rota up` share: being told to stop, waiting for the store, running loops.
 
-    first signal ──> every loop finishes its round, exit 0
-    second signal ─> the process ends at once, exit 130
+first signal ──> every loop finishes its round, exit 0
+second signal ─> the process ends at once, exit 130
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ class Stopping:
         self.at_once: Callable[[], None] = lambda: None
         """What must be tidied up even when the process ends at once."""
 
-    def listen(self, seconds: float | None = None) -> None:
-        """Stop at a signal, or after so many seconds."""
+    def listen(self) -> None:
+        """Stop at a signal."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled)
-        if seconds is not None:
-            loop.call_later(seconds, self.stop)
+
+    def after(self, seconds: float) -> None:
+        """Stop after so long."""
+        asyncio.get_running_loop().call_later(seconds, self.stop)
 
     def then(self, callback: Callable[[], None]) -> None:
         """Call this when told to stop; at once if that has happened."""

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rota.model.run import Run
     from rota.model.trigger import Rule
 
 _PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):([^\s]*)@")
@@ -32,14 +33,21 @@ def short(moment: datetime | None) -> str:
 
 def duration(seconds: float) -> str:
     """A length of time in at most two units, or a part of a second."""
+    if 0 < seconds < 1:
+        return f"{round(seconds * 1000)} ms"
     if seconds < 10:
-        return f"{seconds:.3g} s" if seconds >= 0.0005 else "0 s"
+        return f"{seconds:.1f} s".replace(".0 s", " s")
     whole = round(seconds)
     for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if whole >= size:
             rest = whole % size // part
             return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
     return f"{whole} s"
+
+
+def compact(seconds: float) -> str:
+    """A length of time where there is little room: `4h 42m`, `12s`, `8ms`."""
+    return re.sub(r"(\d) (\w)", r"\1\2", duration(seconds).replace("min", "m"))
 
 
 def relative(moment: datetime, now: datetime) -> str:
@@ -81,6 +89,11 @@ def _seconds(seconds: float) -> str:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g} {unit}"
     return f"{seconds:g} s"
+
+
+def reason(run: Run) -> str:
+    """Why a run was skipped, and how many slots it stands for."""
+    return (run.reason or "") + (f" x{run.slots}" if run.slots > 1 else "")
 
 
 def count(number: int, noun: str) -> str:

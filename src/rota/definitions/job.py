@@ -6,7 +6,6 @@ from typing import Any
 
 from rota.definitions import policies
 from rota.definitions.calendars import Calendars
-from rota.definitions.canonical import canonical
 from rota.definitions.report import Report
 from rota.definitions.runners import BODILESS
 from rota.definitions.spec import HttpShape, JobShape, read
@@ -52,7 +51,7 @@ def define(
         params=params,
         tasks=(task,),
     )
-    return canonical(made)
+    return made
 
 
 def _handled(handler: str, data: dict[str, Any], report: Report) -> Task:

@@ -23,6 +23,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 V = TypeVar("V")
+S = TypeVar("S", bound=msgspec.Struct)
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -42,5 +43,31 @@ def decode(text: str, kind: type[V]) -> V:
 
 
 def digest(value: Value) -> str:
-    """Name a value by its content."""
-    return hashlib.sha256(_encoder.encode(value)).hexdigest()
+    """Name a value by its content: equal values have equal digests."""
+    return hashlib.sha256(_encoder.encode(canonical(value))).hexdigest()
+
+
+def canonical(value: S) -> S:
+    """The same value, with the default objects themselves wherever it equals them.
+
+    msgspec leaves a field out when it holds the very object that is its default; an equal one that came from elsewhere
+    would be written.
+    """
+    kept = {}
+    for field in msgspec.structs.fields(value):
+        part = _canonical_part(getattr(value, field.name))
+        if part != _default(field):
+            kept[field.name] = part
+    return type(value)(**kept)
+
+
+def _canonical_part(part: Any) -> Any:
+    if isinstance(part, msgspec.Struct):
+        return canonical(part)
+    if isinstance(part, tuple):
+        return tuple(_canonical_part(inner) for inner in part)
+    return part
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()

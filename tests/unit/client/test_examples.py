@@ -1,10 +1,16 @@
 """The examples are short and right."""
 
 import ast
+import re
 from datetime import date
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from rota.definitions.document import read_yaml
 from rota.definitions.folder import load
+from rota.model.value import digest
 
 ROOT = Path(__file__).parents[3]
 HELLO = ROOT / "examples" / "hello.py"
@@ -20,3 +26,13 @@ def test_hello_world_has_at_most_8_lines_of_code() -> None:
     tree = ast.parse(HELLO.read_text())
     docstring = tree.body[0].end_lineno or 0
     assert sum(bool(line.strip()) for line in HELLO.read_text().splitlines()[docstring:]) <= 8
+
+
+def test_the_two_examples_of_the_reference_are_the_same_job() -> None:
+    text = (ROOT / "docs" / "definitions.md").read_text()
+    blocks = dict(re.findall(r"```(yaml|python)\n(.*?)```", text, re.DOTALL))
+    (written,) = read_yaml(blocks["yaml"], file=None, today=date(2026, 11, 15))
+    space: dict[str, Any] = {}
+    exec(blocks["python"], space)
+    (defined,) = space["app"].definitions(date(2026, 11, 15))
+    assert digest(msgspec.structs.replace(written, tasks=defined.tasks)) == digest(defined)

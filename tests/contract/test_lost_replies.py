@@ -1,0 +1,135 @@
+"""A commit that was applied, but whose answer never came: asking again finds it done (P1, S2.8).
+
+A proxy between store and server forwards the COMMIT, drops the reply and cuts the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from rota.clock import SystemClock
+from rota.control import Control
+from rota.core.define import Apply, Delete, Pause, Resume
+from rota.core.end import End
+from rota.core.fire import Fire
+from rota.core.start import Start
+from rota.errors import CommitUnknown
+from rota.model.plan import RunFilter
+from rota.model.states import JobState, RunState
+from rota.ports import Store
+from rota.wiring import open_store
+from tests.contract.conftest import SERVERS, Migrated, empty
+from tests.factories import a_definition, a_due_job, allow, queue, stored
+from tests.servers.proxy import FaultProxy
+
+
+class Line(NamedTuple):
+    """The same store twice: through the proxy, and directly."""
+
+    proxy: FaultProxy
+    store: Store
+    truth: Store
+
+
+@pytest.fixture(params=SERVERS)
+async def line(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIterator[Line]:
+    url = await migrated(request.param, request)
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    truth = open_store(url, SystemClock(), actor="test")
+    await empty(truth)
+    async with FaultProxy(parts.hostname, parts.port) as proxy:
+        store = open_store(url.replace(f":{parts.port}/", f":{proxy.port}/"), SystemClock(), actor="test")
+        await store.now()
+        yield Line(proxy, store, truth)
+        await store.close()
+    await truth.close()
+
+
+async def test_a_firing_whose_reply_is_lost_is_found_done(line: Line) -> None:
+    job = await a_due_job(line.truth, overlap=allow())
+    line.proxy.swallow_commits(1)
+    with pytest.raises(CommitUnknown):
+        await line.store.fire([job.id], Fire())
+    assert line.proxy.swallowed == 1
+    assert (await line.store.fire([job.id], Fire())).plan.is_empty
+    runs = await line.truth.runs(RunFilter(job=job.definition.full_name))
+    assert [run.slot_at for run in runs] == [job.next_slot_at]
+
+
+async def test_an_apply_whose_reply_is_lost_is_applied_once_and_says_so(line: Line) -> None:
+    definition = a_definition()
+    line.proxy.swallow_commits(1)
+    with pytest.raises(CommitUnknown):
+        await line.store.change([definition.full_name], Apply(definitions=(definition,)))
+    assert (await line.store.change([definition.full_name], Apply(definitions=(definition,)))).plan.is_empty
+    assert (await stored(line.truth, definition)).version == 1
+
+
+async def test_a_pause_whose_reply_is_lost_settles_once(line: Line) -> None:
+    job = await a_due_job(line.truth, overlap=allow())
+    line.proxy.swallow_commits(1)
+    with pytest.raises(CommitUnknown):
+        await line.store.change([job.definition.full_name], Pause())
+    assert (await line.store.change([job.definition.full_name], Pause())).plan.is_empty
+    paused = await stored(line.truth, job.definition)
+    assert (paused.state, paused.revision) == (JobState.PAUSED, job.revision + 1)
+    assert len(await line.truth.runs(RunFilter(job=job.definition.full_name))) == 1
+
+
+@pytest.mark.parametrize("rule", [Resume(), Delete()])
+async def test_a_resume_or_delete_whose_reply_is_lost_happens_once(line: Line, rule: Resume | Delete) -> None:
+    job = await a_due_job(line.truth)
+    await line.truth.change([job.definition.full_name], Pause())
+    line.proxy.swallow_commits(1)
+    with pytest.raises(CommitUnknown):
+        await line.store.change([job.definition.full_name], rule)
+    assert (await line.store.change([job.definition.full_name], rule)).plan.is_empty
+    assert (await stored(line.truth, job.definition)).revision == job.revision + 2
+
+
+async def test_a_trigger_whose_reply_is_lost_starts_one_run(line: Line) -> None:
+    job = await a_due_job(line.truth, overlap=allow())
+    name = job.definition.full_name
+    line.proxy.swallow_commits(1)
+    rule = Start(name=name, key="once")
+    with pytest.raises(CommitUnknown):
+        await line.store.change([name], rule, known=[(name, "once")])
+    again = await line.store.change([name], rule, known=[(name, "once")])
+    assert again.plan.is_empty
+    assert [run.id for run in again.runs] == [run.id for run in await line.truth.runs(RunFilter(job=name))]
+
+
+async def test_the_end_of_a_run_whose_reply_is_lost_releases_one(line: Line) -> None:
+    job = await a_due_job(line.truth, overlap=queue(5))
+    name = job.definition.full_name
+    runs = []
+    for key in "abc":
+        runs += (await line.truth.change([name], Start(name=name, key=key), known=[(name, key)])).runs
+    line.proxy.swallow_commits(1)
+    end = End(states={runs[0].id: RunState.SUCCEEDED})
+    with pytest.raises(CommitUnknown):
+        await line.store.end([runs[0].id], end)
+    assert (await line.store.end([runs[0].id], end)).plan.is_empty
+    states = [(await line.truth.run(run.id)).state for run in runs]
+    assert states == [RunState.SUCCEEDED, RunState.RUNNING, RunState.WAITING]
+
+
+async def test_an_operator_does_not_notice_lost_replies(line: Line) -> None:
+    """Control asks again by itself, and says what really happened."""
+    control = Control(line.store, SystemClock())
+    definition = a_definition(overlap=allow())
+    line.proxy.swallow_commits(1)
+    assert [it.action for it in await control.apply([definition])] == ["create"]
+    line.proxy.swallow_commits(1)
+    (paused,) = await control.pause([definition.full_name])
+    assert paused.state is JobState.PAUSED
+    line.proxy.swallow_commits(1)
+    run = await control.trigger(definition.full_name, {})
+    assert [it.id for it in await line.truth.runs(RunFilter(job=definition.full_name))] == [run.id]
+    assert line.proxy.swallowed == 3
