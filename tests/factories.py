@@ -31,7 +31,9 @@ def queue(queue_max: int = 10) -> Overlap:
     return Overlap(policy=OverlapPolicy.QUEUE, queue_max=queue_max)
 
 
-def a_definition(name: str | None = None, *, rule: Rule | None = None, schedule: dict[str, Any] | None = None, **fields: Any) -> Definition:
+def a_definition(
+    name: str | None = None, *, rule: Rule | None = None, schedule: dict[str, Any] | None = None, **fields: Any
+) -> Definition:
     """A definition that is due once a year unless told otherwise, so that a test sees only the slots that it made."""
     return Definition(
         name=name or f"job-{next(_numbers)}",
@@ -42,8 +44,6 @@ def a_definition(name: str | None = None, *, rule: Rule | None = None, schedule:
 
 def cron(expression: str, zone: str = "UTC") -> Rule:
     return Cron(expression=expression, zone=zone)
-
-
 
 
 class Put(Value, frozen=True, kw_only=True):

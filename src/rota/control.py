@@ -81,7 +81,7 @@ class Control:
         if any(it.action != "nothing" for it in planned):
             rule = Apply(definitions=tuple(definitions))
             await self._again(lambda: self._change([it.name for it in planned], rule))
-        return planned
+        return [Action(it.name, it.action) for it in planned]
 
     async def pause(self, names: Sequence[JobName]) -> list[Job]:
         return await self._change_existing(names, Pause())

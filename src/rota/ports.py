@@ -70,7 +70,9 @@ class Store(Protocol):
         """
         ...
 
-    async def change(self, names: Sequence[JobName], rule: Rule, *, known: Sequence[tuple[JobName, str]] = ()) -> Committed:
+    async def change(
+        self, names: Sequence[JobName], rule: Rule, *, known: Sequence[tuple[JobName, str]] = ()
+    ) -> Committed:
         """Lock the jobs of these names that exist (deleted ones too), waiting for them; decide; commit.
 
         `known` names manual runs (job and idempotency key) that the facts shall show if they exist already.
@@ -101,7 +103,8 @@ class Store(Protocol):
         """The items of a run, by task and index."""
         ...
 
-    async def events(self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100) -> tuple[Event, ...]:
+    async def events(
+        self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100
+    ) -> tuple[Event, ...]:
         """The newest lines of the history of a run or a job, oldest first."""
         ...
-

@@ -14,13 +14,16 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, Connection, literal, select, text
+from sqlalchemy import BigInteger, Connection, Table, literal, select, text
+from sqlalchemy.dialects import postgresql
 
 from rota.backends.sql import commit as commit_module
 from rota.backends.sql import dialect, schema
 from rota.backends.sql import store as store_module
+from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.rows import job_of, to_us
 from rota.backends.sql.store import SqlStore
 from rota.core.fire import new_items, own_key, seed_of
@@ -28,6 +31,7 @@ from rota.core.instants import upcoming
 from rota.model.job import Job
 from rota.model.plan import Committed, Facts, JobChange, NewRun, Pending, Plan, Rule, Upcoming
 from rota.model.states import Cause, JobState, RunState
+
 
 def advance_first() -> None:
     fire = SqlStore.fire
@@ -97,14 +101,29 @@ def no_revision_check() -> None:
         cache.update({change.now.id: change.now for change in done.plan.jobs})
         return done
 
-    def unfenced(conn: Connection, _: dialect.Dialect, changes: Sequence[JobChange]) -> None:
+    def unfenced(conn: Connection, kind: Dialect, changes: Sequence[JobChange], columns: tuple[str, ...]) -> None:
+        if columns is not commit_module.ADVANCE:
+            fenced(conn, kind, changes, columns)
+            return
         for after in (change.now for change in changes):
             values = {"next_slot_at": to_us(after.next_slot_at), "next_fire_at": to_us(after.next_fire_at)}
             conn.execute(schema.job.update().where(schema.job.c.id == after.id).values(values))
 
+    fenced = commit_module._change
     SqlStore.upcoming = remembering  # type: ignore[method-assign]
     SqlStore.fire = from_memory  # type: ignore[method-assign]
-    commit_module._advance = unfenced
+    commit_module._change = unfenced
+    for kind in (dialect.PostgreSQL, dialect.MySQL):
+        kind.insert = _insert_what_is_new  # type: ignore[method-assign]
+
+
+def _insert_what_is_new(_: Dialect, conn: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Leave out rows whose key is there already, so that two nodes with the same idea do not stop each other."""
+    if rows:
+        ignoring = table.insert().prefix_with("IGNORE", dialect="mysql")
+        if conn.dialect.name == "postgresql":
+            ignoring = postgresql.insert(table).on_conflict_do_nothing()
+        conn.execute(ignoring, [dict(zip(table.columns.keys(), row, strict=True)) for row in rows])
 
 
 def pruned_dedup() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -13,9 +15,11 @@ from rota.backends.memory import MemoryStore
 from rota.backends.sql import schema
 from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
+from rota.core.fire import Fire
 from rota.model.states import ItemState
 from rota.ports import Store
 from rota.wiring import open_store
+from tests.servers.proxy import FaultProxy
 
 BACKENDS = ("memory", "sqlite", "postgresql", "mariadb")
 SERVERS = ("postgresql", "mariadb")
@@ -100,3 +104,27 @@ async def give_to_a_node(store: Store, run_id: int) -> None:
         conn.execute(update(schema.item).where(schema.item.c.run_id == run_id).values(state="running"))
 
     await store._db.write(work)
+
+
+class Line(NamedTuple):
+    """The same store twice: through the proxy, and directly."""
+
+    proxy: FaultProxy
+    store: Store
+    truth: Store
+
+
+@pytest.fixture(params=SERVERS)
+async def line(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIterator[Line]:
+    url = await migrated(request.param, request)
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    truth = open_store(url, SystemClock(), actor="test")
+    await empty(truth)
+    async with FaultProxy(parts.hostname, parts.port) as proxy:
+        store = open_store(url.replace(f":{parts.port}/", f":{proxy.port}/"), SystemClock(), actor="test")
+        await store.fire([0], Fire())  # connects: a driver may commit while it does
+        yield Line(proxy, store, truth)
+        await store.close()
+    await truth.close()

@@ -5,10 +5,6 @@ A proxy between store and server forwards the COMMIT, drops the reply and cuts t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import NamedTuple
-from urllib.parse import urlsplit
-
 import pytest
 
 from rota.clock import SystemClock
@@ -20,35 +16,8 @@ from rota.core.start import Start
 from rota.errors import CommitUnknown
 from rota.model.plan import RunFilter
 from rota.model.states import JobState, RunState
-from rota.ports import Store
-from rota.wiring import open_store
-from tests.contract.conftest import SERVERS, Migrated, empty
+from tests.contract.conftest import Line
 from tests.factories import a_definition, a_due_job, allow, queue, stored
-from tests.servers.proxy import FaultProxy
-
-
-class Line(NamedTuple):
-    """The same store twice: through the proxy, and directly."""
-
-    proxy: FaultProxy
-    store: Store
-    truth: Store
-
-
-@pytest.fixture(params=SERVERS)
-async def line(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIterator[Line]:
-    url = await migrated(request.param, request)
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    truth = open_store(url, SystemClock(), actor="test")
-    await empty(truth)
-    async with FaultProxy(parts.hostname, parts.port) as proxy:
-        store = open_store(url.replace(f":{parts.port}/", f":{proxy.port}/"), SystemClock(), actor="test")
-        await store.now()
-        yield Line(proxy, store, truth)
-        await store.close()
-    await truth.close()
 
 
 async def test_a_firing_whose_reply_is_lost_is_found_done(line: Line) -> None:

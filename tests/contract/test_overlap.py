@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
-from rota.core.define import Delete, Resume, Pause
+from rota.core.define import Delete, Pause, Resume
 from rota.core.end import End
 from rota.core.fire import Fire
 from rota.core.start import Start
@@ -157,11 +158,14 @@ async def test_a_key_is_shared_by_jobs(store: Store, policy: OverlapPolicy) -> N
     jobs = [await a_manual_job(store, overlap=overlap) for _ in range(2)]
     first, second = [await start(store, job, "1") for job in jobs]
     states = [await state_of(store, run) for run in (first, second)]
-    assert states == {
-        OverlapPolicy.FORBID: [RunState.RUNNING, RunState.SKIPPED],
-        OverlapPolicy.QUEUE: [RunState.RUNNING, RunState.WAITING],
-        OverlapPolicy.REPLACE: [RunState.CANCELLED, RunState.RUNNING],
-    }[policy]
+    assert (
+        states
+        == {
+            OverlapPolicy.FORBID: [RunState.RUNNING, RunState.SKIPPED],
+            OverlapPolicy.QUEUE: [RunState.RUNNING, RunState.WAITING],
+            OverlapPolicy.REPLACE: [RunState.CANCELLED, RunState.RUNNING],
+        }[policy]
+    )
     if policy is OverlapPolicy.QUEUE:
         await finish(store, first)
         assert await state_of(store, second) is RunState.RUNNING
@@ -282,7 +286,9 @@ async def test_misfire_once_runs_the_latest(store: Store) -> None:
     assert (run.state, run.slot_at) == (RunState.RUNNING, job.next_slot_at)
     runs, now = await missed(store, Misfire(grace_s=10), allow())
     late = [run for run in runs if now - run.due_at > timedelta(seconds=10)]
-    assert {run.reason for run in late} == {SkipReason.MISFIRE}, "a later slot is on time, so none of the late ones runs"
+    assert {run.reason for run in late} == {SkipReason.MISFIRE}, (
+        "a later slot is on time, so none of the late ones runs"
+    )
 
 
 async def test_misfire_all_runs_the_newest_of_a_bounded_number_at_a_bounded_rate(store: Store) -> None:
@@ -305,5 +311,5 @@ async def test_a_backlog_longer_than_one_round_is_settled_in_several(store: Stor
     slots = sum(run.slots for run in runs)
     assert slots in range(4999, 5004)
     assert [run.slots for run in runs if run.slots > 1][:2] == [2000, 2000]
-    assert all(one.last_slot_at < two.slot_at for one, two in zip(runs, runs[1:], strict=False) if one.last_slot_at)
+    assert all(one.last_slot_at < two.slot_at for one, two in pairwise(runs) if one.last_slot_at)
     assert (await stored(store, job.definition)).next_fire_at > last

@@ -120,16 +120,18 @@ class MemoryStore:
         found = [item for item in self._items.values() if item.run_id == run_id]
         return tuple(sorted(found, key=lambda item: (item.task, item.index)))
 
-    async def events(self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100) -> tuple[Event, ...]:
-        found = [
-            event for event in self._events if run_id in (None, event.run_id) and job_id in (None, event.job_id)
-        ]
+    async def events(
+        self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100
+    ) -> tuple[Event, ...]:
+        found = [event for event in self._events if run_id in (None, event.run_id) and job_id in (None, event.job_id)]
         return tuple(found[-limit:])
 
     def _named(self, names: Iterable[JobName]) -> list[Job]:
         return [self._jobs[it] for it in sorted(self._names[name] for name in set(names) if name in self._names)]
 
-    def _decide(self, jobs: list[Job], rule: Rule, *, runs: Sequence[Run] = (), known: Sequence[RunKey] = ()) -> Committed:
+    def _decide(
+        self, jobs: list[Job], rule: Rule, *, runs: Sequence[Run] = (), known: Sequence[RunKey] = ()
+    ) -> Committed:
         keys = {*rule.keys(jobs), *(run.overlap_key for run in runs)}
         facts = Facts(
             now=self._clock.wall(),
@@ -140,7 +142,9 @@ class MemoryStore:
             known={key: self._runs[self._keys[key]] for key in known if key in self._keys},
         )
         plan = rule.decide(facts)
-        return Committed(now=facts.now, plan=plan, runs=tuple(self._commit(plan, facts.now)) or tuple(facts.known.values()))
+        return Committed(
+            now=facts.now, plan=plan, runs=tuple(self._commit(plan, facts.now)) or tuple(facts.known.values())
+        )
 
     def _crowd(self, key: str, jobs: Iterable[Job]) -> Crowd:
         live = sorted((run for run in self._runs.values() if run.overlap_key == key and run.state.live), key=_age)

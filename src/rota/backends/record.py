@@ -43,7 +43,9 @@ def rows(
     items: list[Item] = []
     events: list[Event] = []
 
-    def tell(kind: str, data: dict[str, Json], job_id: int, run_id: int | None = None, item_id: int | None = None) -> None:
+    def tell(
+        kind: str, data: dict[str, Json], job_id: int, run_id: int | None = None, item_id: int | None = None
+    ) -> None:
         place = {"job_id": job_id, "run_id": run_id, "item_id": item_id}
         events.append(Event(id=next(ids), at=now, kind=kind, actor=actor, data=data, **place))
 

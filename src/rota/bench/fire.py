@@ -36,7 +36,9 @@ class FireFigures(Value, frozen=True, kw_only=True):
     doubled: int
 
 
-async def fire_herd(store: Store, clock: Clock, jobs: int, progress: Progress, *, patience_s: float = 60.0) -> FireFigures:
+async def fire_herd(
+    store: Store, clock: Clock, jobs: int, progress: Progress, *, patience_s: float = 60.0
+) -> FireFigures:
     """Make the jobs, let one scheduler fire them, count and clean up."""
     control = Control(store, clock)
     if await store.jobs(JobFilter(limit=1)):

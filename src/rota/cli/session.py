@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import pwd
 import socket
@@ -53,7 +54,10 @@ async def opened(config: Config, *, actor: str) -> AsyncIterator[Session]:
     from rota.control import Control
     from rota.wiring import open_store, system_clock
 
+    logging.getLogger("asyncmy").setLevel(logging.ERROR)  # it repeats every note of the server as a warning
     clock = system_clock()
+    if config.store.url == "memory:" and not config.store.may_forget:
+        raise StoreRefused("memory: forgets everything when the process ends; use sqlite:///rota.db")
     try:
         store = open_store(config.store.url, clock, actor=actor, may_forget=config.store.may_forget)
     except OSError as error:
@@ -80,7 +84,7 @@ def ask(ctx: click.Context, work: Callable[[Session], Awaitable[T]]) -> T:
 def refuse_missing_file(url: str) -> None:
     """Asking must not make a database; only `up`, `node` and `store migrate` do."""
     path = url.removeprefix("sqlite:///").partition("?")[0]
-    if url.startswith("sqlite:///") and path and not Path(path).exists():
+    if url.startswith("sqlite:///") and path not in ("", ":memory:") and not Path(path).exists():
         raise StoreRefused(
             f"there is no store at {path}. Name another with --store, or make one here: rota store migrate"
         )

@@ -58,7 +58,9 @@ def owed(job: Job, now: datetime) -> Owed:
     return _split(job.definition, due, now, following)
 
 
-def first_instant(definition: Definition, now: datetime, settled_at: datetime | None, *, live: int = 0) -> Instant | None:
+def first_instant(
+    definition: Definition, now: datetime, settled_at: datetime | None, *, live: int = 0
+) -> Instant | None:
     """Say when a job that was just defined or resumed is due first: after now, and after every slot ever decided.
 
     A trigger that follows ends takes now for an end, unless a live run will bring a real one.

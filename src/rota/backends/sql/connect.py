@@ -42,13 +42,15 @@ _FORMS = "sqlite:///path, postgresql://user@host/database or mysql://user@host/d
 def _parse(url: str) -> URL:
     try:
         return make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # a port that is no number is a plain ValueError
         raise InvalidInput.of("store", f"this is not a store URL; use {_FORMS}") from None
 
 
 def _open_file(url: URL, clock: Clock) -> Database:
     if url.host or not url.database or url.database == ":memory:":
-        raise InvalidInput.of("store", "an SQLite store needs a path: sqlite:///rota.db, or sqlite:////absolute/rota.db")
+        raise InvalidInput.of(
+            "store", "an SQLite store needs a path: sqlite:///rota.db, or sqlite:////absolute/rota.db"
+        )
     synchronous = str(url.query.get("synchronous", "FULL")).upper()
     if synchronous not in ("OFF", "NORMAL", "FULL", "EXTRA") or set(url.query) - {"synchronous"}:
         raise InvalidInput.of("store", "an SQLite URL takes only ?synchronous=FULL or EXTRA")

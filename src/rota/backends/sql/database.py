@@ -165,4 +165,6 @@ async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock
         except (SQLAlchemyError, OSError, asyncio.TimeoutError) as error:
             raise StoreUnavailable(f"the {dialect.name} store cannot be reached: {error}") from error
         await clock.sleep(0.005 * attempt * (0.5 + clock.chance()))
-    raise StoreUnavailable(f"the {dialect.name} store refused a transaction {ATTEMPTS_MAX} times: {problem}") from problem
+    raise StoreUnavailable(
+        f"the {dialect.name} store refused a transaction {ATTEMPTS_MAX} times: {problem}"
+    ) from problem

@@ -272,7 +272,9 @@ class SQLite:
         if int(conn.exec_driver_sql("PRAGMA synchronous").scalar() or 0) < 2:
             found.append("synchronous is below FULL; leave it out of the URL")
         if conn.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
-            found.append("the journal is not a write-ahead log; put the file on a file system that allows shared memory")
+            found.append(
+                "the journal is not a write-ahead log; put the file on a file system that allows shared memory"
+            )
         return found
 
     def migration_lock(self, conn: Connection) -> None:

@@ -111,7 +111,9 @@ class SqlStore:
         query = select(schema.item).where(i.run_id == run_id).order_by(i.task, i.index)
         return tuple(item_of(row) for row in await self._db.read(lambda conn: conn.execute(query).all()))
 
-    async def events(self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100) -> tuple[Event, ...]:
+    async def events(
+        self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100
+    ) -> tuple[Event, ...]:
         e = schema.event.c
         query = select(schema.event).order_by(e.at.desc(), e.id.desc()).limit(limit)
         if run_id is not None:
@@ -128,7 +130,9 @@ class SqlStore:
         first = soon.order_by(j.next_fire_at, j.id).limit(limit).subquery()
         moment = select(now.label("now")).subquery()
         found = conn.execute(select(moment.c.now, first).select_from(moment.outerjoin(first, true()))).all()
-        pending = [Pending(job_id=row.id, next_fire_at=from_us(row.next_fire_at)) for row in found if row.id is not None]
+        pending = [
+            Pending(job_id=row.id, next_fire_at=from_us(row.next_fire_at)) for row in found if row.id is not None
+        ]
         pending.sort(key=lambda it: (it.next_fire_at, it.job_id))
         return Upcoming(now=from_us(int(found[0].now)), pending=tuple(pending))
 
@@ -265,5 +269,3 @@ class SqlStore:
                 run = run_of(row)
                 found[run.unique] = run
         return found
-
-

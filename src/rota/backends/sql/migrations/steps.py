@@ -26,5 +26,3 @@ def add_row(table_name: str, name: str, field: str, value: object) -> None:
     bind = op.get_bind()
     if bind.execute(select(rows).where(rows.c.name == name)).first() is None:
         bind.execute(rows.insert().values({"name": name, field: value}))
-
-

@@ -1,0 +1,212 @@
+"""The contract has teeth: each promise is broken on purpose, and the test that guards it must notice.
+
+Every mutant re-introduces a known mistake into one store; the test named beside it then has to fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import pytest
+from sqlalchemy import select
+
+from rota.backends.sql import commit as commit_module
+from rota.backends.sql import schema
+from rota.backends.sql.dialect import MySQL, PostgreSQL
+from rota.backends.sql.rows import job_of
+from rota.backends.sql.store import SqlStore
+from rota.core import define, fire
+from rota.core.overlap import Floor
+from rota.model.job import Job
+from rota.model.plan import Facts, Plan
+from rota.model.states import JobState
+from tests.contract import test_firing, test_lost_replies, test_overlap
+from tests.contract.conftest import SERVERS, Line, Open
+
+Patches = list[Any]
+
+
+def with_other_keys(plan: Plan, now: datetime, *rest: Any, _real: Any = commit_module.rows) -> Any:
+    """The key of a run depends on when it was written, so that the unique index keeps nothing out."""
+    runs = tuple(msgspec.structs.replace(run, key=f"{run.key}#{now.timestamp()}") for run in plan.runs)
+    return _real(msgspec.structs.replace(plan, runs=runs), now, *rest)
+
+
+def without_locks() -> Patches:
+    """Check, then act: rows are read without locking them, the fence of the update is gone, and so is the last net,
+    the unique key of a run."""
+
+    def unfenced(dialect: Any) -> Any:
+        real = dialect.update_jobs
+
+        def update(self: Any, conn: Any, columns: Any, rows: Any) -> int:
+            real(self, conn, columns, rows)
+            return len(rows)
+
+        return update
+
+    plain = {"locked": lambda self, query, skip=False: query}
+    return [
+        patch.multiple(PostgreSQL, **plain, update_jobs=unfenced(PostgreSQL)),
+        patch.multiple(MySQL, **plain, update_jobs=unfenced(MySQL)),
+        patch.object(commit_module, "rows", with_other_keys),
+    ]
+
+
+def counting_before_the_lock() -> Patches:
+    """The live runs are counted before the jobs and keys are locked."""
+    real = SqlStore._decide
+
+    async def decide(self: SqlStore, lock: Any, rule: Any, **more: Any) -> Any:
+        counted: dict[str, Any] = {}
+        crowds = self._crowds
+
+        def early(conn: Any) -> Any:
+            found = [job_of(row) for row in conn.execute(select(schema.job).order_by(schema.job.c.id))]
+            keys = sorted(set(rule.keys(found)))
+            counted.update(crowds(conn, keys, found))
+            return lock(conn)
+
+        def late(conn: Any, keys: Any, jobs: Any) -> Any:
+            return {key: counted[key] for key in keys} if set(keys) <= set(counted) else crowds(conn, keys, jobs)
+
+        with patch.object(self, "_crowds", late):
+            return await real(self, early, rule, **more)
+
+    return [patch.object(SqlStore, "_decide", decide)]
+
+
+def no_idempotency_key() -> Patches:
+    """A run that exists already under its key is not looked for, and its key is made unique by force."""
+    return [patch.object(SqlStore, "_known", lambda *_: {}), patch.object(commit_module, "rows", with_other_keys)]
+
+
+def insert_without_advance() -> Patches:
+    """The runs are written, the next instant is not moved, and nothing keeps a key from being used twice."""
+    return [
+        patch.object(commit_module, "_change", lambda *_: None),
+        *no_idempotency_key(),
+    ]
+
+
+def no_settling() -> Patches:
+    """Apply, pause and delete forget what the old revision owes."""
+    return [patch.object(define, "settle", lambda job, facts, floor: (job, []))]
+
+
+def no_digest() -> Patches:
+    """Apply takes every definition for a changed one."""
+    return [patch.object(define, "_is_same", lambda job, wanted: False)]
+
+
+def pause_again() -> Patches:
+    """Pausing a paused job makes a new revision."""
+
+    def each(facts: Facts, state: JobState, change: Any) -> Plan:
+        floor = Floor.of(facts.crowds)
+        done = [change(job, facts, floor) for job in facts.jobs]
+        return define._plan(floor, [it for it, _ in done], [run for _, owed in done for run in owed])
+
+    return [patch.object(define, "_each", each)]
+
+
+def no_release() -> Patches:
+    """The end of a run lets nobody in."""
+    return [patch.object(Floor, "release", lambda self, key: None)]
+
+
+def early() -> Patches:
+    """A job counts as due a minute before its time."""
+    real = Job.is_due
+
+    return [
+        patch.object(Job, "is_due", lambda self, now: real(self, now + timedelta(minutes=1))),
+        patch.object(fire, "owed", lambda job, now, _owed=fire.owed: _owed(job, now + timedelta(minutes=1))),
+    ]
+
+
+@contextmanager
+def mutated(patches: Patches) -> Iterator[None]:
+    for it in patches:
+        it.start()
+    try:
+        yield
+    finally:
+        for it in patches:
+            it.stop()
+
+
+@contextmanager
+def must_fail(what: str) -> Iterator[None]:
+    try:
+        yield
+    except AssertionError as caught:
+        print(f"caught {what}: {str(caught).splitlines()[0]}")
+        return
+    pytest.fail(f"the mutant {what} was not noticed")
+
+
+Test = Callable[[Any], Awaitable[None]]
+
+RACES: list[tuple[Callable[[], Patches], Test]] = [
+    (without_locks, test_firing.test_two_nodes_fire_a_slot_once),
+    (without_locks, test_firing.test_a_fire_that_races_a_pause_keeps_every_slot_once),
+    (insert_without_advance, test_firing.test_two_nodes_fire_a_slot_once),
+    (counting_before_the_lock, test_overlap.test_two_triggers_at_once_never_exceed_the_policy),
+    (counting_before_the_lock, test_overlap.test_jobs_that_share_a_key_race_for_one_seat),
+    (no_release, test_overlap.test_the_end_of_a_run_that_races_a_firing_leaves_no_run_waiting_for_nobody),
+    (no_idempotency_key, test_overlap.test_the_same_idempotency_key_starts_one_run),
+]
+
+SINGLE: list[tuple[Callable[[], Patches], Test]] = [
+    (early, test_firing.test_a_slot_is_never_early),
+    (no_settling, test_firing.test_pause_settles_what_is_owed_and_then_owes_nothing),
+    (no_settling, test_firing.test_apply_settles_under_the_old_version_first),
+    (no_digest, test_firing.test_apply_twice_changes_nothing),
+    (pause_again, test_firing.test_pause_settles_what_is_owed_and_then_owes_nothing),
+]
+
+REPLIES: list[tuple[Callable[[], Patches], Test]] = [
+    (insert_without_advance, test_lost_replies.test_a_firing_whose_reply_is_lost_is_found_done),
+    (no_digest, test_lost_replies.test_an_apply_whose_reply_is_lost_is_applied_once_and_says_so),
+    (pause_again, test_lost_replies.test_a_pause_whose_reply_is_lost_settles_once),
+    (no_idempotency_key, test_lost_replies.test_a_trigger_whose_reply_is_lost_starts_one_run),
+]
+
+
+def named(pair: object) -> str:
+    return getattr(pair, "__name__", str(pair)).removeprefix("test_")
+
+
+@pytest.mark.parametrize("another", SERVERS, indirect=True)
+@pytest.mark.parametrize(("mutant", "test"), RACES, ids=named)
+async def test_a_race_notices(mutant: Callable[[], Patches], test: Test, another: Open) -> None:
+    with mutated(mutant()), must_fail(mutant.__name__):
+        for _ in range(20):  # a race is lost by chance: it must be lost soon
+            await test(another)
+
+
+@pytest.mark.parametrize("another", SERVERS, indirect=True)
+@pytest.mark.parametrize(("mutant", "test"), SINGLE, ids=named)
+async def test_a_plain_test_notices(mutant: Callable[[], Patches], test: Test, another: Open) -> None:
+    store = await another()
+    with mutated(mutant()), must_fail(mutant.__name__):
+        await test(store)
+
+
+@pytest.mark.parametrize(("mutant", "test"), REPLIES, ids=named)
+async def test_a_lost_reply_notices(mutant: Callable[[], Patches], test: Test, line: Line) -> None:
+    with mutated(mutant()), must_fail(mutant.__name__):
+        await test(line)
+
+
+@pytest.mark.parametrize("another", SERVERS, indirect=True)
+async def test_the_tests_pass_without_a_mutant(another: Open) -> None:
+    """A test that fails anyway notices nothing."""
+    for _, test in RACES:
+        await test(another)
