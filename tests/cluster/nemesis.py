@@ -58,7 +58,7 @@ class Nemesis:
     async def heal(self) -> None:
         """Let every node run and every byte through."""
         self.counts["swallowed"] = self._proxy.swallowed
-        self.counts["reset connections"] = self._proxy.aborted
+        self.counts["reset_connections"] = self._proxy.aborted
         await self._proxy.pass_through()
         for node in self._nodes:
             node.thaw()

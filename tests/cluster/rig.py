@@ -45,6 +45,8 @@ class Scene:
     calm_s: float = 4.5
     faults: Faults = field(default_factory=Faults)
     mutant: str | None = None
+    direct: bool = False
+    """Whether the nodes reach the store without the proxy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +60,25 @@ class Outcome:
     offset_s: float
     shares: Counter[str]
 
+    @property
+    def clean(self) -> bool:
+        return self.verdict.clean and not self.missed.wrong and not self.problems
+
+    def void(self, *, skew_s: float, **at_least: int) -> list[str]:
+        """Why this run proves nothing: which faults had no effect, which node did no work."""
+        reasons = [f"{name}: {self.counts[name]} < {low}" for name, low in at_least.items() if self.counts[name] < low]
+        if abs(self.offset_s - skew_s) > 0.5:
+            reasons.append(f"the clock was {self.offset_s:+.3f} s off, not {skew_s:+g} s")
+        idle = [f"node-{n}" for n in range(NODES) if self.shares[f"node-{n}"] * 50 < self.shares.total()]
+        return reasons + [f"{name} wrote {self.shares[name]} of {self.shares.total()} runs" for name in idle]
+
+    def evidence(self) -> str:
+        """The first violations of each kind."""
+        broken = {kind: getattr(self.verdict, kind)[:5] for kind, count in self.verdict.kinds.items() if count}
+        return "\n".join([str(self), str(broken), *self.missed.wrong[:5], *self.problems[:5]])
+
     def __str__(self) -> str:
-        faults = " ".join(f"{name.replace(' ', '_')}={count}" for name, count in sorted(self.counts.items()))
+        faults = " ".join(f"{name}={count}" for name, count in sorted(self.counts.items()))
         shares = " ".join(f"{name}={count}" for name, count in sorted(self.shares.items()))
         return (
             f"{self.verdict}\n  late slots {self.missed.late}, against the policy {len(self.missed.wrong)}, "
@@ -77,10 +96,9 @@ class Rig:
         self.witness = witness
         self._scene = scene
         self._control = Control(store, SystemClock())
+        way = url if scene.direct else through(url, proxy)
         self.nodes = [
-            NodeProcess(
-                f"node-{n}", through(url, proxy), folder, skew_s=scene.skew_s if n == 0 else 0, mutant=scene.mutant
-            )
+            NodeProcess(f"node-{n}", way, folder, skew_s=scene.skew_s if n == 0 else 0, mutant=scene.mutant)
             for n in range(NODES)
         ]
         self.nemesis = Nemesis(self.nodes, proxy, scene.faults, scene.seed)
@@ -129,6 +147,7 @@ class Rig:
     async def _until(self, changer: Changer, stop: asyncio.Event) -> None:
         await changer.run(stop)
         self.counts += changer.counts
+        self.counts["changes"] += changer.counts.total()
         for name, asked in changer.asked.items():
             self.asked[name] += asked
 
@@ -149,7 +168,7 @@ class Rig:
             verdict=verdict,
             missed=missed(spans, policies, known),
             problems=problems,
-            counts=self.counts + self.nemesis.counts + Counter({"failed rounds": len(self.failed_rounds())}),
+            counts=self.counts + self.nemesis.counts + Counter({"failed_rounds": len(self.failed_rounds())}),
             offset_s=self.offset_s(),
             shares=await self.witness.shares(),
         )

@@ -4,11 +4,14 @@ It adds one column to the table of runs, which the database itself fills with it
 product that is wrong about the time cannot hide it.
 """
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Self
 
+import asyncmy
 import asyncpg
 
 from tests.checkers.changes import Line
@@ -19,6 +22,15 @@ _CLOCK = {
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
     "mysql": "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
 }
+_AWAY = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncmy.errors.OperationalError,
+    asyncmy.errors.InterfaceError,
+)
+AWAY_S = 30.0
 _RUN = ("id", "job_id", "version", "slot_at", "last_slot_at", "slots", "state", "reason", "created_at", "witness_at")
 
 
@@ -31,20 +43,34 @@ class Witness:
         self._connection: Any = None
 
     async def __aenter__(self) -> Self:
+        await self._connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if isinstance(self._connection, asyncpg.Connection):
+            self._connection.terminate()
+        else:
+            self._connection.close()
+
+    async def ask(self, statement: str) -> Sequence[tuple[Any, ...]]:
+        """Run one statement, which may be run again; if the server is away, wait for it."""
+        async with asyncio.timeout(AWAY_S):
+            while True:
+                try:
+                    return await self._ask(statement)
+                except _AWAY:
+                    await asyncio.sleep(0.05)
+                    with suppress(*_AWAY):
+                        await self._connect()
+
+    async def _connect(self) -> None:
         if self._url.startswith("postgresql:"):
             self._connection = await asyncpg.connect(self._url)
         else:
             self._connection = await connect_mysql(self._url)
             await self._connection.autocommit(True)
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if isinstance(self._connection, asyncpg.Connection):
-            await self._connection.close()
-        else:
-            self._connection.close()
-
-    async def ask(self, statement: str) -> Sequence[tuple[Any, ...]]:
+    async def _ask(self, statement: str) -> Sequence[tuple[Any, ...]]:
         if isinstance(self._connection, asyncpg.Connection):
             return [tuple(record) for record in await self._connection.fetch(statement)]
         async with self._connection.cursor() as cursor:

@@ -70,7 +70,7 @@ async def test_every_change_of_state_leaves_a_line(store: Store) -> None:
 async def test_pause_settles_what_is_owed_and_then_owes_nothing(store: Store) -> None:
     job = await a_due_job(store, overlap=allow())
     done = await store.change([job.definition.full_name], Pause())
-    assert done.runs[0].slot_at == job.next_slot_at
+    assert [run.slot_at for run in done.runs] == [job.next_slot_at]
     paused = await stored(store, job.definition)
     assert (paused.state, paused.next_fire_at, paused.revision) == (JobState.PAUSED, None, job.revision + 1)
     assert (await store.fire([job.id], Fire())).plan.is_empty

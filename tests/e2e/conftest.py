@@ -1,5 +1,6 @@
 """Fixtures of the end-to-end tests."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,18 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-@pytest.fixture
-def stored(home: Home) -> Home:
-    """A folder with a store that has three jobs."""
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that has three jobs; tests get copies of it."""
+    home = Home(tmp_path_factory.mktemp("template"))
     home.write("jobs.yaml", JOBS)
     home.ok("store", "migrate")
     home.ok("job", "apply", "jobs.yaml")
+    return home.path
+
+
+@pytest.fixture
+def stored(home: Home, template: Path) -> Home:
+    """A folder with a store that has three jobs."""
+    shutil.copytree(template, home.path, dirs_exist_ok=True)
     return home

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ROTA = str(Path(sys.executable).parent / "rota")
 
@@ -90,9 +90,11 @@ class Process:
     def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
         self._log = cwd / f"log-{time.monotonic_ns()}"
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, cwd=cwd, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command, cwd=cwd, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
 
-    def __enter__(self) -> Process:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,7 +134,7 @@ class Terminal:
         os.close(slave)
         self.shown = ""
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,11 +12,11 @@ def test_apply_shows_its_plan_and_stores_all(home: Home) -> None:
     home.write("jobs.yaml", JOBS)
     home.ok("store", "migrate")
     assert "3 to create, 0 to change" in home.ok("job", "apply", "jobs.yaml", "--dry-run")
-    assert home.count("job") == 0
+    assert home.count("rota_job") == 0
     shown = home.ok("job", "apply", "jobs.yaml")
     assert "create  beat" in shown
     assert "3 created, 0 changed, 0 unchanged" in shown
-    assert home.count("job") == 3
+    assert home.count("rota_job") == 3
 
 
 def test_apply_says_which_fields_change_and_changes_nothing_twice(stored: Home) -> None:
@@ -45,7 +45,7 @@ def test_one_wrong_definition_keeps_all_out(stored: Home) -> None:
     stored.write("new.yaml", "jobs:\n  good: {every_s: 5, shell: [ls]}\n  bad: {every_s: -5, shell: [ls]}\n")
     said = stored.refused(2, "job", "apply", "new.yaml")
     assert said.startswith("error: new.yaml:3: jobs.bad.every_s: ")
-    assert stored.count("job") == 3
+    assert stored.count("rota_job") == 3
 
 
 def test_a_person_is_asked_before_jobs_are_stored(home: Home) -> None:
@@ -55,12 +55,12 @@ def test_a_person_is_asked_before_jobs_are_stored(home: Home) -> None:
         terminal.shows("Apply 3 of 3? [y/N]")
         terminal.type("n\n")
         assert terminal.ends() == 130
-    assert home.count("job") == 0
+    assert home.count("rota_job") == 0
     with Terminal(home, "job", "apply", "jobs.yaml") as terminal:
         terminal.shows("[y/N]")
         terminal.type("y\n")
         assert terminal.ends() == 0
-    assert home.count("job") == 3
+    assert home.count("rota_job") == 3
     with Terminal(home, "job", "delete", "nightly", "--yes") as terminal:
         assert terminal.ends() == 0
         assert "[y/N]" not in terminal.shown

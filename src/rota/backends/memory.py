@@ -5,6 +5,7 @@ Every verb is one step without an await, so each transaction is atomic by nature
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import count
@@ -45,7 +46,10 @@ class MemoryStore:
         self._names: dict[JobName, int] = {}
         self._runs: dict[int, Run] = {}
         self._keys: dict[RunKey, int] = {}
+        self._live: dict[str, dict[int, Run]] = defaultdict(dict)
+        """Live runs by overlap key, oldest first."""
         self._items: dict[int, Item] = {}
+        self._items_of: dict[int, list[int]] = defaultdict(list)
         self._events: list[Event] = []
 
     async def migrate(self) -> None:
@@ -117,7 +121,7 @@ class MemoryStore:
         return tuple(found[: wanted.limit])
 
     async def items(self, run_id: int) -> tuple[Item, ...]:
-        found = [item for item in self._items.values() if item.run_id == run_id]
+        found = [self._items[it] for it in self._items_of[run_id]]
         return tuple(sorted(found, key=lambda item: (item.task, item.index)))
 
     async def events(
@@ -137,7 +141,7 @@ class MemoryStore:
             now=self._clock.wall(),
             jobs=tuple(jobs),
             crowds={key: self._crowd(key, jobs) for key in keys},
-            live={job.id: self._live(job.id) for job in jobs if job.definition.follows_ends},
+            live={job.id: self._live_of(job.id) for job in jobs if job.definition.follows_ends},
             runs=tuple(runs),
             known={key: self._runs[self._keys[key]] for key in known if key in self._keys},
         )
@@ -147,41 +151,49 @@ class MemoryStore:
         )
 
     def _crowd(self, key: str, jobs: Iterable[Job]) -> Crowd:
-        live = sorted((run for run in self._runs.values() if run.overlap_key == key and run.state.live), key=_age)
-        seen = [LiveRun(id=run.id, job_id=run.job_id, state=run.state, started=self._started(run.id)) for run in live]
-        running = [run for run in seen if run.state is RunState.RUNNING]
+        live = self._live[key].values()
+        waiting = [run for run in live if run.state is RunState.WAITING]
         replaces = any(job.definition.overlap.policy is OverlapPolicy.REPLACE for job in jobs)
+        running = [run for run in live if run.state is RunState.RUNNING] if replaces else []
         return Crowd(
-            running=len(running),
-            runs=tuple(running) if replaces else (),
-            waiting=tuple(run for run in seen if run.state is RunState.WAITING),
+            running=len(live) - len(waiting),
+            runs=tuple(self._live_run(run) for run in running),
+            waiting=tuple(self._live_run(run) for run in waiting),
         )
 
-    def _live(self, job_id: int) -> int:
-        return sum(run.job_id == job_id and run.state.live for run in self._runs.values())
+    def _live_run(self, run: Run) -> LiveRun:
+        items = (self._items[it] for it in self._items_of[run.id])
+        started = any(item.state in (ItemState.ASSIGNED, ItemState.RUNNING) for item in items)
+        return LiveRun(id=run.id, job_id=run.job_id, state=run.state, started=started)
 
-    def _started(self, run_id: int) -> bool:
-        return any(
-            item.run_id == run_id and item.state in (ItemState.ASSIGNED, ItemState.RUNNING)
-            for item in self._items.values()
-        )
+    def _live_of(self, job_id: int) -> int:
+        return sum(run.job_id == job_id for crowd in self._live.values() for run in crowd.values())
+
+    def _put(self, run: Run) -> None:
+        self._runs[run.id] = run
+        if run.state.live:
+            self._live[run.overlap_key][run.id] = run
+        else:
+            self._live[run.overlap_key].pop(run.id, None)
 
     def _commit(self, plan: Plan, now: datetime) -> list[Run]:
         job_ids = [self._create(new, now) for new in plan.new_jobs]
         for change in plan.jobs:
             self._advance(change)
-        moved = {move.run_id for move in plan.moves}
-        followers = [item for item in self._items.values() if item.run_id in moved and item.state in UNSTARTED]
+        moved = [self._items[it] for move in plan.moves for it in self._items_of[move.run_id]]
+        followers = [item for item in moved if item.state in UNSTARTED]
         written = rows(plan, now, self._actor, self._ids, job_ids, followers)
         for run in written.runs:
             assert run.unique not in self._keys, f"{run.unique} was fired twice"
             self._keys[run.unique] = run.id
-            self._runs[run.id] = run
-        self._items.update((item.id, item) for item in written.items)
+            self._put(run)
+        for item in written.items:
+            self._items[item.id] = item
+            self._items_of[item.run_id].append(item.id)
         for move in plan.moves:
             self._move(move, followers, now)
         for live in plan.cancels:
-            self._runs[live.id] = msgspec.structs.replace(self._runs[live.id], cancel_at=now)
+            self._put(msgspec.structs.replace(self._runs[live.id], cancel_at=now))
         self._events += written.events
         return written.runs
 
@@ -197,7 +209,7 @@ class MemoryStore:
 
     def _move(self, move: RunMove, followers: Sequence[Item], now: datetime) -> None:
         run = self._runs[move.run_id]
-        self._runs[run.id] = msgspec.structs.replace(run, state=move.now, ended_at=None if move.now.live else now)
+        self._put(msgspec.structs.replace(run, state=move.now, ended_at=None if move.now.live else now))
         for item in followers:
             if item.run_id == run.id:
                 self._items[item.id] = msgspec.structs.replace(item, state=item_state_after(move))

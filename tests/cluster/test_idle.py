@@ -1,0 +1,106 @@
+"""An idle node costs its store almost nothing: at most two queries a second, counted by the server itself."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sqlalchemy import event
+
+from rota.backends.sql.database import FileDatabase
+from rota.backends.sql.store import SqlStore
+from rota.clock import SystemClock
+from rota.config import SchedulerConfig
+from rota.control import Control
+from rota.loops.scheduler import Scheduler
+from rota.wiring import open_store
+from tests.cluster.processes import NodeProcess
+from tests.factories import a_definition
+from tests.servers.mariadb import MariadbDatabases
+from tests.servers.postgres import PostgresServer
+from tests.servers.sql import run
+
+SETTLE_S = 2.5
+WATCH_S = 6.0
+QUERIES_PER_S_MAX = 2.0
+JOBS = 50
+
+Count = Callable[[], Awaitable[int]]
+
+
+@asynccontextmanager
+async def an_idle_node(url: str, folder: Path) -> AsyncIterator[None]:
+    """A node with jobs that are due once a year."""
+    store = open_store(url, SystemClock(), actor="operator")
+    await store.migrate()
+    await Control(store, SystemClock()).apply([a_definition() for _ in range(JOBS)])
+    await store.close()
+    node = NodeProcess("idle", url, folder)
+    node.start()
+    try:
+        await asyncio.sleep(SETTLE_S)
+        yield
+        assert node.running
+    finally:
+        node.kill()
+
+
+async def watch(store: str, count: Count, own: int = 0) -> None:
+    """Let the server count for a while; `own` is what one call of `count` adds to it."""
+    before = await count()
+    await asyncio.sleep(WATCH_S)
+    queries = await count() - before - own
+    print(f"\nidle node on {store}: {queries} queries in {WATCH_S:g} s ({queries / WATCH_S:.2f}/s)")
+    assert queries > 0, "void: the node did nothing at all"
+    assert queries <= QUERIES_PER_S_MAX * WATCH_S
+
+
+async def test_an_idle_node_asks_postgresql_at_most_twice_a_second(tmp_path: Path) -> None:
+    with PostgresServer() as server:
+        async with server.fresh_database() as url:
+            await run(url, f"ALTER DATABASE {url.rpartition('/')[2]} SET log_statement = 'all'")
+
+            async def count() -> int:
+                return len(re.findall(r"LOG:  (?:statement|execute)", server.log))
+
+            async with an_idle_node(url, tmp_path):
+                await watch("PostgreSQL", count)
+
+
+async def test_an_idle_node_asks_mariadb_at_most_twice_a_second(
+    mariadb_server: MariadbDatabases, tmp_path: Path
+) -> None:
+    async with mariadb_server.fresh_database() as url:
+
+        async def count() -> int:
+            ((_, questions),) = await run(url, "SHOW GLOBAL STATUS LIKE 'Questions'")
+            return int(questions)
+
+        async with an_idle_node(url, tmp_path):
+            first = await count()
+            own = await count() - first
+            await watch("MariaDB", count, own)
+
+
+async def test_an_idle_scheduler_asks_sqlite_at_most_twice_a_second(tmp_path: Path) -> None:
+    clock = SystemClock()
+    store = open_store(f"sqlite:///{tmp_path}/rota.db", clock, actor="test")
+    assert isinstance(store, SqlStore)
+    assert isinstance(store._db, FileDatabase)
+    await store.migrate()
+    await Control(store, clock).apply([a_definition() for _ in range(JOBS)])
+    statements: list[str] = []
+    event.listen(store._db._engine, "before_cursor_execute", lambda *it: statements.append(it[2]))
+    scheduler = Scheduler(store, clock, SchedulerConfig())
+    running = asyncio.create_task(scheduler.run())
+
+    async def count() -> int:
+        return len(statements)
+
+    await watch("SQLite", count)
+    scheduler.stop()
+    await running
+    await store.close()
+
+

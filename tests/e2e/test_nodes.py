@@ -1,0 +1,142 @@
+"""`rota up` and `rota node`: what they do while they run, and how they stop."""
+
+import json
+import signal
+import sqlite3
+import time
+
+import pytest
+
+from tests.e2e.rig import JOBS, Home, Terminal
+
+
+def test_up_makes_a_store_applies_the_file_and_fires(home: Home) -> None:
+    home.write("jobs.yaml", JOBS)
+    done = home.rota("up", "jobs.yaml", "--seconds", "3.5")
+    assert done.returncode == 0, done.stderr
+    assert "job created job=beat" in done.stderr
+    runs = home.json("run", "list", "--job", "beat")
+    assert len(runs) >= 2
+    assert all(run["cause"] == "slot" and run["lateness_s"] >= 0 for run in runs)
+
+
+def test_up_stops_at_wrong_definitions_and_stores_nothing(home: Home) -> None:
+    home.write("jobs/a.yaml", "jobs: {a: {every_s: 5, shell: [ls]}}")
+    home.write("jobs/b.yaml", "jobs: {b: {cron: nonsense, shell: [ls]}}")
+    assert "b.yaml:1: jobs.b.cron: " in home.refused(2, "up", "jobs")
+    assert home.count("rota_job") == 0
+    assert "there is no file or folder nowhere.yaml" in home.refused(2, "up", "nowhere.yaml")
+
+
+def test_up_writes_log_lines_as_json(home: Home) -> None:
+    home.write("app.py", "import rota\napp = rota.App()\n@app.task(every_s=1)\ndef hello(): ...\n")
+    done = home.rota("up", "app.py", "--seconds", "0.5", "--log-format", "json")
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["event"] for line in lines] == ["job created", "up", "stopped"]
+    assert {"at", "level", "event"} <= set(lines[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", [("up", "jobs.yaml"), ("node", "--definitions", "jobs.yaml")], ids=["up", "node"])
+def test_a_signal_ends_it_gracefully(home: Home, command: tuple[str, ...], number: signal.Signals) -> None:
+    home.write("jobs.yaml", JOBS)
+    with home.start(*command) as process:
+        process.says("store=sqlite:///rota.db")
+        process.send(number)
+        assert process.ends() == 0
+        assert "stopped" in process.log
+        assert "Traceback" not in process.log
+
+
+def test_a_second_signal_ends_it_at_once(home: Home) -> None:
+    home.write("jobs.yaml", JOBS)
+    with home.start("node", "--definitions", "jobs.yaml") as process:
+        process.says("job created", times=3)
+        with sqlite3.connect(home.path / "rota.db", isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            time.sleep(2)  # a slot is due every second: the node waits for the lock now, and cannot end its round
+            process.send(signal.SIGINT)
+            time.sleep(0.2)
+            process.send(signal.SIGINT)
+            assert process.ends(within_s=2) == 130
+        other.close()
+
+
+def test_a_node_picks_up_changes_of_its_folder_and_tells_of_a_broken_file(home: Home) -> None:
+    home.write("defs/a.yaml", "jobs: {a: {every_s: 3600, shell: [ls]}}")
+    with home.start("node", "--name", "n1", "--definitions", "defs") as process:
+        process.says("job created job=a")
+        home.write("defs/b.yaml", "jobs: {b: {every_s: 3600, shell: [ls]}}")
+        process.says("job created job=b")
+        home.write("defs/a.yaml", "jobs: {a: {every_s: 7200, shell: [ls]}}")
+        process.says("job changed job=a")
+        home.write("defs/c.yaml", "jobs: {c: {every_s: nonsense, shell: [ls]}}")
+        home.write("defs/d.yaml", "jobs: {d: {every_s: 3600, shell: [ls]}}")
+        process.says("job created job=d")
+        process.says("defs/c.yaml:1: jobs.c.every_s: ")
+        process.send(signal.SIGTERM)
+        assert process.ends() == 0
+    assert [job["name"] for job in home.json("job", "list")] == ["a", "b", "d"]
+    assert home.json("job", "show", "a")["history"][0]["actor"] == "n1"
+
+
+def test_a_node_without_definitions_fires_what_is_stored(stored: Home) -> None:
+    done = stored.rota("node", "--seconds", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stderr.splitlines()[-1])["fired"] >= 1
+
+
+def test_three_nodes_that_start_together_on_an_empty_store_migrate_it_once(home: Home) -> None:
+    home.write("jobs.yaml", JOBS)
+    with (
+        home.start("node", "--definitions", "jobs.yaml") as first,
+        home.start("node", "--definitions", "jobs.yaml") as second,
+        home.start("node", "--definitions", "jobs.yaml") as third,
+    ):
+        for process in (first, second, third):
+            process.says("node started")
+        while home.count("rota_run") < 3:
+            pass
+        for process in (first, second, third):
+            process.send(signal.SIGTERM)
+            assert process.ends() == 0
+            assert "a round failed" not in process.log
+    assert home.count("rota_schema") == 1
+    assert home.count("rota_job") == 3
+    slots = [(run["job"], run["slot_at"]) for run in home.json("run", "list", "--limit", "1000")]
+    assert len(slots) == len(set(slots))
+
+
+def test_a_node_waits_for_its_store_and_can_be_stopped_meanwhile(home: Home) -> None:
+    with home.start("node", "--store", "postgresql://me:s3cret@127.0.0.1:1/x") as process:
+        process.says("waiting for the store", times=2)
+        process.send(signal.SIGTERM)
+        assert process.ends() == 0
+        assert "s3cret" not in process.log
+
+
+def test_a_node_refuses_a_store_that_forgets(home: Home) -> None:
+    said = home.refused(6, "node", "--store", "sqlite:///rota.db?synchronous=OFF")
+    assert "could lose what it has acknowledged" in said
+    assert "forgets everything" in home.refused(6, "node", "--store", "memory:")
+
+
+def test_a_terminal_gets_a_live_view_that_ctrl_c_ends(home: Home) -> None:
+    home.write("jobs.yaml", JOBS)
+    with Terminal(home, "up", "jobs.yaml") as terminal:
+        for text in ("store", "reachable", "JOB", "TRIGGER", "beat", "every 1 s", "Ctrl-C stops", "LATE"):
+            terminal.shows(text)
+        terminal.interrupt()
+        assert terminal.ends() == 0
+        assert "stopped; " in terminal.shown
+        assert "Traceback" not in terminal.shown
+
+
+def test_an_empty_folder_is_explained(home: Home) -> None:
+    (home.path / "defs").mkdir()
+    with Terminal(home, "up", "defs") as terminal:
+        terminal.shows("no jobs yet: put one into defs")
+        home.write("defs/a.yaml", "jobs: {later: {every_s: 1, shell: [ls]}}")
+        terminal.shows("later")
+        terminal.interrupt()
+        assert terminal.ends() == 0

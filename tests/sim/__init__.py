@@ -1,0 +1,1 @@
+"""Tests in virtual time: hours of firing in moments, with faults from a seed."""
