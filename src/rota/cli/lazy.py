@@ -57,6 +57,19 @@ def _global_options() -> list[click.Parameter]:
     ]
 
 
+class Seconds(click.FloatRange):
+    """A time span in seconds, of at most some years."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, max=1e8)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if number != number:
+            self.fail("nan is not a number of seconds", param, ctx)
+        return number
+
+
 class Command(click.Command):
     """A command that takes the global options too."""
 

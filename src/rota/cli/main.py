@@ -44,6 +44,8 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return faults.INTERRUPTED
+    except SystemExit as end:  # click's way to end when nobody reads any more
+        return faults.INTERRUPTED if isinstance(end.__context__, BrokenPipeError) else faults.BUG
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, it is told
         if given.debug or _debugging():
             faults.tell_traceback(error)

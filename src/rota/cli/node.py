@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.lazy import Command
+from rota.cli.lazy import Command, Seconds
 from rota.cli.output import as_json
 from rota.cli.session import configuration, opened
 from rota.cli.words import masked
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--name", metavar="NAME", help="The name of this node in the history. [default: host and process id]")
 @click.option("--definitions", metavar="PATH", help="A file or folder of definitions, applied whenever it changes.")
 @click.option("--app", "app", metavar="FILE", help="A Python file with an app, applied likewise.")
-@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after so many seconds.")
+@click.option("--seconds", type=Seconds(), help="Stop after so many seconds.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How log lines are written. [default: text]")
 @click.pass_context
 def node(

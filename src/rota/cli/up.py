@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.lazy import Command
+from rota.cli.lazy import Command, Seconds
 from rota.cli.output import as_json
 from rota.cli.session import Session, configuration, opened
 from rota.cli.words import count, masked
@@ -23,7 +23,7 @@ LINES_MAX = 50
 
 @click.command(cls=Command)
 @click.argument("path", metavar="FILE_OR_FOLDER")
-@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after so many seconds.")
+@click.option("--seconds", type=Seconds(), help="Stop after so many seconds.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Write log lines like this instead of a view.")
 @click.pass_context
 def up(ctx: click.Context, path: str, seconds: float | None, log_format: str | None) -> None:
