@@ -65,9 +65,7 @@ class Nemesis:
             if not node.running:
                 node.start()
 
-    async def _again_and_again(
-        self, deed: Callable[[random.Random], Awaitable[None]], pause_s: float
-    ) -> None:
+    async def _again_and_again(self, deed: Callable[[random.Random], Awaitable[None]], pause_s: float) -> None:
         rng = random.Random(f"{self._seed} {deed.__name__}")
         while pause_s:
             await asyncio.sleep(rng.uniform(0.4, 1.6) * pause_s)

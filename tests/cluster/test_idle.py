@@ -16,13 +16,14 @@ from rota.control import Control
 from rota.loops.scheduler import Scheduler
 from rota.wiring import open_store
 from tests.cluster.processes import NodeProcess
+from tests.conftest import installed
 from tests.factories import a_definition
 from tests.servers.mariadb import MariadbDatabases
 from tests.servers.postgres import PostgresServer
 from tests.servers.sql import run
 
-SETTLE_S = 2.5
-WATCH_S = 6.0
+SETTLE_S = 2.0
+WATCH_S = 5.0
 QUERIES_PER_S_MAX = 2.0
 JOBS = 50
 
@@ -57,7 +58,7 @@ async def watch(store: str, count: Count, own: int = 0) -> None:
 
 
 async def test_an_idle_node_asks_postgresql_at_most_twice_a_second(tmp_path: Path) -> None:
-    with PostgresServer() as server:
+    with installed(PostgresServer) as server:
         async with server.fresh_database() as url:
             await run(url, f"ALTER DATABASE {url.rpartition('/')[2]} SET log_statement = 'all'")
 
@@ -102,5 +103,3 @@ async def test_an_idle_scheduler_asks_sqlite_at_most_twice_a_second(tmp_path: Pa
     scheduler.stop()
     await running
     await store.close()
-
-

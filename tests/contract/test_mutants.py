@@ -108,7 +108,7 @@ def pause_again() -> Patches:
     """Pausing a paused job makes a new revision."""
 
     def each(facts: Facts, state: JobState, change: Any) -> Plan:
-        floor = Floor.of(facts.crowds)
+        floor = Floor(facts.crowds)
         done = [change(job, facts, floor) for job in facts.jobs]
         return define._plan(floor, [it for it, _ in done], [run for _, owed in done for run in owed])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import pty
@@ -13,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any, Self
+
+from rota.cli.main import run
 
 ROTA = str(Path(sys.executable).parent / "rota")
 
@@ -64,7 +68,10 @@ class Home:
         return done.stdout
 
     def json(self, *arguments: str) -> Any:
-        return json.loads(self.ok(*arguments, "--json"))
+        """The JSON of a command that must succeed. It runs in this process, because most tests ask for much of it."""
+        with contextlib.chdir(self.path), contextlib.redirect_stdout(io.StringIO()) as out:
+            assert run([*arguments, "--json"]) == 0
+        return json.loads(out.getvalue())
 
     def refused(self, exit_code: int, *arguments: str, env: dict[str, str] | None = None) -> str:
         """What a command says that must fail so."""

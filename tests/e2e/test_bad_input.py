@@ -177,7 +177,8 @@ def test_all_problems_are_told_at_once_and_as_json(here: Home, capsys: pytest.Ca
     assert set(told["error"]["problems"][0]) == {"field", "reason", "file", "line"}
 
 
-ENTRIES = [entry for entry in CORPUS if not entry.sdk_only]
+ENTRIES = [entry for entry in CORPUS if not entry.sdk_only and entry.id != "yaml-raw-surrogate"]
+"""All but one that no file can hold."""
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +190,7 @@ def corpus_home(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Hom
 
 def put(home: Home, entry: Entry) -> str:
     text = as_yaml(entry)
-    (home.path / "bad.yaml").write_bytes(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
+    (home.path / "bad.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     return "bad.yaml"
 
 
@@ -220,6 +221,8 @@ def test_the_installed_command_refuses_a_sample_of_it(corpus_home: Home, entry: 
 def test_a_wrong_python_file_is_refused_with_its_line(stored: Home) -> None:
     stored.write("app.py", "import rota\napp = rota.App()\n\n@app.task(cron='61 * * * *')\ndef a(): ...\n")
     assert "app.py:4: a.cron: " in stored.refused(2, "job", "apply", "app.py")
+    stored.write("app.py", "import rota\n\nthis is no python\n")
+    assert "app.py:3: is not valid Python: invalid syntax" in stored.refused(2, "job", "apply", "app.py")
     stored.write("app.py", "raise RuntimeError('no')")
     assert "app.py:1: raises RuntimeError at import: no" in stored.refused(2, "job", "apply", "app.py")
     assert stored.count("rota_job") == 3

@@ -19,6 +19,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
         {"datetime.datetime.now", "time.monotonic", "asyncio.sleep", "random.random", "secrets.token_hex"},
         "the Clock port's real implementation",
     ),
+    "sim/loop.py": ({"random.Random", "asyncio.sleep"}, "the Clock port in virtual time, seeded"),
 }
 
 # What is banned, a whole module with a star, and what to use instead.

@@ -10,7 +10,7 @@ from tests.factories import a_definition
 def test_equal_values_have_equal_digests_however_they_were_made() -> None:
     spelled_out = Misfire(policy=MisfirePolicy("once"), grace_s=float("60"), count_max=int("100"))
     assert digest(spelled_out) == digest(Misfire())
-    one = a_definition("same", tenant="".join(["def", "ault"]), misfire=spelled_out)
+    one = a_definition("same", tenant=str(b"default", "ascii"), misfire=spelled_out)
     assert digest(one) == digest(a_definition("same"))
 
 

@@ -30,7 +30,7 @@ from rota.model.plan import (
     Upcoming,
 )
 from rota.model.run import Event, Item, Run, RunKey
-from rota.model.states import UNSTARTED, Cause, ItemState, JobState, RunState
+from rota.model.states import UNSTARTED, Cause, ItemState, RunState
 from rota.ports import Clock
 
 

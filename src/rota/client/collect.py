@@ -36,7 +36,7 @@ def read(file: str, today: date) -> Loaded:
         line = _line(file, error)
         return Loaded((), tuple(problem._replace(file=file, line=line) for problem in error.problems))
     except SyntaxError as error:
-        own = error.filename in (file, None)
+        own = error.filename in (_whole(file), None)
         where = "" if own else f" in {one_line(str(error.filename))}, line {error.lineno}"
         line = error.lineno if own else _line(file, error)
         return _wrong(file, line, f"is not valid Python{where}: {one_line(str(error.msg))}")
@@ -73,9 +73,15 @@ def _gathered(file: str, definitions: Iterable[Definition]) -> Loaded:
     return Loaded((), tuple(clashes)) if clashes else Loaded(tuple(by_name.values()), ())
 
 
+def _whole(file: str) -> str:
+    """A path as the import system names it: without `..`, but with its links."""
+    return os.path.abspath(file)  # noqa: PTH100 - resolve() follows links
+
+
 def _line(file: str, error: BaseException) -> int | None:
     """The line of the file that was running when the error came."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    whole = _whole(file)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == whole]
     return lines[-1] if lines else None
 
 

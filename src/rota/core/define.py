@@ -19,7 +19,6 @@ from rota.model.states import JobState, RunState, SkipReason
 from rota.model.trigger import Instant
 from rota.model.value import Value, digest
 
-
 _Changer = Callable[[Job, Facts, Floor], tuple[JobChange, list[NewRun]]]
 
 
@@ -36,7 +35,7 @@ class Apply(_Change, frozen=True, kw_only=True):
     definitions: tuple[Definition, ...]
 
     def decide(self, facts: Facts) -> Plan:
-        floor = Floor.of(facts.crowds)
+        floor = Floor(facts.crowds)
         stored = {job.definition.full_name: job for job in facts.jobs}
         new = tuple(
             NewJob(definition=wanted, digest=digest(wanted), next=first_instant(wanted, facts.now, None))
@@ -72,7 +71,7 @@ class Delete(_Change, frozen=True, kw_only=True):
     may be used again."""
 
     def decide(self, facts: Facts) -> Plan:
-        floor = Floor.of(facts.crowds)
+        floor = Floor(facts.crowds)
         changes, runs = [], []
         for job in facts.jobs:
             if job.state is JobState.DELETED:
@@ -129,7 +128,7 @@ def _withdrawn(run: NewRun) -> NewRun:
 
 
 def _each(facts: Facts, state: JobState, change: _Changer) -> Plan:
-    floor = Floor.of(facts.crowds)
+    floor = Floor(facts.crowds)
     done = [change(job, facts, floor) for job in facts.jobs if job.state is state]
     return _plan(floor, [it for it, _ in done], [run for _, owed in done for run in owed])
 

@@ -23,7 +23,7 @@ class End(Value, frozen=True, kw_only=True):
         return ()
 
     def decide(self, facts: Facts) -> Plan:
-        floor = Floor.of(facts.crowds)
+        floor = Floor(facts.crowds)
         ended = [run for run in facts.runs if run.state.live]
         for run in ended:
             live = LiveRun(id=run.id, job_id=run.job_id, state=run.state, started=False)

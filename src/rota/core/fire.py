@@ -99,7 +99,7 @@ class Fire(Value, frozen=True, kw_only=True):
         return {own_key(job) for job in jobs}
 
     def decide(self, facts: Facts) -> Plan:
-        floor = Floor.of(facts.crowds)
+        floor = Floor(facts.crowds)
         changes: list[JobChange] = []
         runs: list[NewRun] = []
         taken: set[str] = set()
@@ -154,6 +154,9 @@ def _split(definition: Definition, due: Sequence[Instant], now: datetime, follow
     """Sort due slots into those that start and those that are skipped, by calendar and misfire policy."""
     open_, closed = _by_calendar(definition, due)
     late_before = now - timedelta(seconds=definition.misfire.grace_s)
+    if open_ and open_[0].due_at >= late_before:  # nothing is late: by far the most frequent case
+        settled_at = due[-1].slot_at
+        return Owed(starts=tuple(open_), closed=tuple(closed), missed=(), next=following, settled_at=settled_at)
     missed = [it for it in open_ if it.due_at < late_before]
     on_time = [it for it in open_ if it.due_at >= late_before]
     caught: list[Instant] = []

@@ -12,7 +12,8 @@ from datetime import datetime
 
 from rota.core.check import check
 from rota.core.endless import parse_endless
-from rota.core.slots import duration, micros, moment, slot_after_end, slots_after
+from rota.core.slots import duration, slot_after_end, slots_after
+from rota.model.moment import micros, moment
 from rota.model.trigger import Endless, Instant, Schedule
 
 __all__ = ["after_end", "check", "parse_endless", "upcoming"]

@@ -26,22 +26,14 @@ class _Crowd:
 class Floor:
     """Who is live while a decision is made, and what the decision did to those who were."""
 
-    crowds: dict[str, _Crowd]
+    seen: Mapping[str, Crowd]
+    _crowds: dict[str, _Crowd] = field(default_factory=dict)
     moves: list[RunMove] = field(default_factory=list)
     cancels: list[LiveRun] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, crowds: Mapping[str, Crowd]) -> Floor:
-        return cls(
-            {
-                key: _Crowd(crowd.running, len(crowd.waiting), list(crowd.runs), list(crowd.waiting))
-                for key, crowd in crowds.items()
-            }
-        )
-
     def admit(self, key: str, overlap: Overlap) -> tuple[RunState, SkipReason | None]:
         """Say how one more run under this key begins, and count it."""
-        crowd = self.crowds[key]
+        crowd = self._crowd(key)
         match overlap.policy:
             case OverlapPolicy.FORBID:
                 return self._start(crowd, free=crowd.running + crowd.waiting == 0)
@@ -59,13 +51,13 @@ class Floor:
 
     def end(self, key: str, run: LiveRun, state: RunState) -> None:
         """Take a live run off the floor and let the longest waiting one in, if there is room now."""
-        crowd = self.crowds[key]
+        crowd = self._crowd(key)
         self._leave(crowd, run, state)
         self.release(key)
 
     def release(self, key: str) -> None:
         """Start the longest waiting run of a key under which nothing runs any more."""
-        crowd = self.crowds[key]
+        crowd = self._crowd(key)
         if crowd.running == 0 and crowd.queue:
             run = crowd.queue.pop(0)
             crowd.waiting -= 1
@@ -74,9 +66,15 @@ class Floor:
 
     def withdraw(self, key: str, job_id: int) -> None:
         """Cancel the waiting runs of one job."""
-        crowd = self.crowds[key]
+        crowd = self._crowd(key)
         for run in [run for run in crowd.queue if run.job_id == job_id]:
             self._leave(crowd, run, RunState.CANCELLED)
+
+    def _crowd(self, key: str) -> _Crowd:
+        if key not in self._crowds:
+            crowd = self.seen[key]
+            self._crowds[key] = _Crowd(crowd.running, len(crowd.waiting), list(crowd.runs), list(crowd.waiting))
+        return self._crowds[key]
 
     def _start(self, crowd: _Crowd, *, free: bool) -> tuple[RunState, SkipReason | None]:
         if not free:

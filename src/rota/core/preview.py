@@ -9,10 +9,11 @@ from itertools import islice
 from rota.core import cron
 from rota.core.fire import seed_of
 from rota.core.instants import after_end, upcoming
-from rota.core.slots import MICRO, micros, moment, time_of_day
+from rota.core.slots import MICRO, time_of_day
 from rota.core.zones import DAY_S, Stretch, WallClock, wall_clock, zone
 from rota.errors import InvalidInput
 from rota.model.job import Definition
+from rota.model.moment import micros, moment
 from rota.model.trigger import Cron, Endless, Instant, Rule, Schedule, Window
 from rota.model.value import Value
 

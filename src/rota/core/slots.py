@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import count, takewhile
 
 from rota.core import cron, endless
-from rota.core.zones import DAY_S, END_S, wall_clock
+from rota.core.zones import DAY_S, END_S, WallClock, wall_clock
+from rota.model.moment import micros
 from rota.model.trigger import Cron, Delay, Endless, Every, Once, Schedule, Window
 
 MICRO = 1_000_000
 END = END_S * MICRO
 """No slot lies at or after this instant."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TICK = timedelta(microseconds=1)
-
-
-def micros(at: datetime) -> int:
-    """An instant as microseconds from the epoch."""
-    return (at - _EPOCH) // _TICK
-
-
-def moment(at: int) -> datetime:
-    """Microseconds from the epoch as an instant in UTC."""
-    return _EPOCH + timedelta(microseconds=at)
 
 
 def duration(seconds: float) -> int:
@@ -82,11 +70,16 @@ def _slots(schedule: Schedule, after: int, seed: str) -> Iterator[int]:
 def _cron(rule: Cron, after: int, seed: str) -> Iterator[int]:
     expression = cron.parse(rule.expression, seed)
     clock = wall_clock(rule.zone)
-    fixed = not expression.is_interval
     at = after // MICRO + 1
-    while (slot := clock.first(at, expression.wall_from, fixed=fixed)) is not None:
+    while (slot := _first(clock, expression, at)) is not None:
         yield slot * MICRO
         at = slot + 1
+
+
+@lru_cache(maxsize=16_384)
+def _first(clock: WallClock, expression: cron.Expression, at: int) -> int | None:
+    """The first slot not before an instant. Remembered, because many jobs share the full hour."""
+    return clock.first(at, expression.wall_from, fixed=not expression.is_interval)
 
 
 def _every(begin: int, period: int, after: int) -> Iterator[int]:

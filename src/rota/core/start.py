@@ -28,7 +28,7 @@ class Start(Value, frozen=True, kw_only=True):
         if not jobs or RunKey(jobs[0].id, Cause.MANUAL, self.key) in facts.known:
             return Plan()
         job = jobs[0]
-        floor = Floor.of(facts.crowds)
+        floor = Floor(facts.crowds)
         state, reason = floor.admit(self._overlap_key(job), job.definition.overlap)
         items = () if state is RunState.SKIPPED else new_items(job.definition, facts.now, facts.now)
         run = NewRun(

@@ -39,7 +39,7 @@ def define(
     task = _task(shape, data, report) if handler is None else _handled(handler, data, report)
     if when is None or task is None or report.count > before:
         return None
-    made = Definition(
+    return Definition(
         tenant=name.tenant,
         project=name.project,
         name=name.name,
@@ -51,7 +51,6 @@ def define(
         params=params,
         tasks=(task,),
     )
-    return made
 
 
 def _handled(handler: str, data: dict[str, Any], report: Report) -> Task:

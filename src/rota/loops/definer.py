@@ -69,7 +69,7 @@ class Definer(Loop):
         try:
             actions = await self._apply(definitions)
         except InvalidInput as error:
-            log.error("the definitions were not applied", reason=str(error))
+            log.warning("the definitions were not applied", reason=str(error))
             return
         for name, action in actions:
             if action != "nothing":

@@ -121,10 +121,10 @@ class Job(Value, frozen=True, kw_only=True):
     changed_at: datetime
 
     @classmethod
-    def created(cls, id: int, definition: Definition, digest: str, first: Instant | None, now: datetime) -> Job:
+    def created(cls, job_id: int, definition: Definition, digest: str, first: Instant | None, now: datetime) -> Job:
         """A job in its first revision."""
         return cls(
-            id=id,
+            id=job_id,
             definition=definition,
             digest=digest,
             version=1,

@@ -41,9 +41,9 @@ class Facts(Value, frozen=True, kw_only=True):
     now: datetime
     jobs: tuple[Job, ...]
     crowds: Mapping[str, Crowd]
-    live: Mapping[int, int] = {}  # noqa: RUF012 - never written to
+    live: Mapping[int, int] = {}
     runs: tuple[Run, ...] = ()
-    known: Mapping[RunKey, Run] = {}  # noqa: RUF012 - never written to
+    known: Mapping[RunKey, Run] = {}
 
 
 class NewJob(Value, frozen=True, kw_only=True):

@@ -77,7 +77,11 @@ def _open_postgresql(url: URL, clock: Clock) -> Database:
 
 def _open_mysql(url: URL, clock: Clock) -> Database:
     query = {"charset": "utf8mb4", **url.query}
-    settings = {"connect_timeout": _CONNECT_S, "init_command": _mysql_session()}
+    settings = {
+        "connect_timeout": _CONNECT_S,
+        "read_timeout": STATEMENT_S + LOCK_S,  # a connection that died silently would be waited for without end
+        "init_command": _mysql_session(),
+    }
     writer, reader = _engines(url.set(drivername="mysql+asyncmy", query=query), settings)
     return ServerDatabase(MySQL(), writer, reader, clock)
 
@@ -104,6 +108,7 @@ def _engines(url: URL, settings: dict[str, Any]) -> tuple[AsyncEngine, AsyncEngi
             max_overflow=0,
             pool_timeout=10,
             pool_reset_on_return=None,
+            skip_autocommit_rollback=True,  # half of what an idle node asks of MariaDB would be rollbacks of nothing
         )
     except ModuleNotFoundError as error:
         extra = "postgres" if "asyncpg" in str(error) else "mysql"

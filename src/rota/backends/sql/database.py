@@ -93,7 +93,7 @@ class ServerDatabase:
                 if self.dialect.code(error) in self.dialect.retryable and not error.connection_invalidated:
                     raise
                 raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error.orig}") from error
-            except (OSError, asyncio.TimeoutError) as error:
+            except (TimeoutError, OSError) as error:
                 raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error}") from error
             return result
 
@@ -162,7 +162,7 @@ async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock
             problem = error
             if dialect.code(error) not in dialect.retryable:
                 raise StoreUnavailable(f"the {dialect.name} store failed: {error.orig}") from error
-        except (SQLAlchemyError, OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, SQLAlchemyError, OSError) as error:
             raise StoreUnavailable(f"the {dialect.name} store cannot be reached: {error}") from error
         await clock.sleep(0.005 * attempt * (0.5 + clock.chance()))
     raise StoreUnavailable(

@@ -30,6 +30,11 @@ def migrate(conn: Connection) -> None:
     command.upgrade(config, "head")
 
 
+def is_current(conn: Connection) -> bool:
+    """Whether there is nothing to apply."""
+    return _present(conn) == _known()[-1]
+
+
 def check_schema(conn: Connection) -> None:
     """Raise if the schema is missing, older than this release, or newer than this release understands."""
     present, known = _present(conn), _known()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, overload
 
 from sqlalchemy import Row
 
 from rota.model.job import Definition, Job
+from rota.model.moment import micros, moment
 from rota.model.run import Event, Item, Run
 from rota.model.states import Cause, ItemState, JobState, RunState, SkipReason
 from rota.model.value import decode, encode
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+_JOB_STATES = {str(state): state for state in JobState}
 
 
 @overload
@@ -23,7 +23,7 @@ def to_us(instant: datetime) -> int: ...
 def to_us(instant: datetime | None) -> int | None: ...
 def to_us(instant: datetime | None) -> int | None:
     """An instant as microseconds since the epoch."""
-    return None if instant is None else (instant - _EPOCH) // _MICROSECOND
+    return None if instant is None else micros(instant)
 
 
 @overload
@@ -32,22 +32,24 @@ def from_us(us: int) -> datetime: ...
 def from_us(us: int | None) -> datetime | None: ...
 def from_us(us: int | None) -> datetime | None:
     """Microseconds since the epoch as an instant."""
-    return None if us is None else _EPOCH + timedelta(microseconds=us)
+    return None if us is None else moment(us)
 
 
 def job_of(row: Row[Any]) -> Job:
+    """A job from a row with every column, in the order of the table."""
+    id_, _, _, _, definition, digest, version, revision, state, slot, fire, settled, created, changed = tuple(row)
     return Job(
-        id=row.id,
-        definition=decode(row.definition, Definition),
-        digest=row.digest,
-        version=row.version,
-        revision=row.revision,
-        state=JobState(row.state),
-        next_slot_at=from_us(row.next_slot_at),
-        next_fire_at=from_us(row.next_fire_at),
-        settled_at=from_us(row.settled_at),
-        created_at=from_us(row.created_at),
-        changed_at=from_us(row.changed_at),
+        id=id_,
+        definition=decode(definition, Definition),
+        digest=digest,
+        version=version,
+        revision=revision,
+        state=_JOB_STATES[state],
+        next_slot_at=from_us(slot),
+        next_fire_at=from_us(fire),
+        settled_at=from_us(settled),
+        created_at=from_us(created),
+        changed_at=from_us(changed),
     )
 
 
@@ -125,14 +127,16 @@ def run_rows(runs: Iterable[Run]) -> list[tuple[Any, ...]]:
 
 
 def item_of(row: Row[Any]) -> Item:
+    """An item from a row with every column, in the order of the table."""
+    id_, run_id, task, index, state, not_before, start_by = tuple(row)
     return Item(
-        id=row.id,
-        run_id=row.run_id,
-        task=row.task,
-        index=row._mapping["index"],
-        state=ItemState(row.state),
-        not_before_at=from_us(row.not_before_at),
-        start_by_at=from_us(row.start_by_at),
+        id=id_,
+        run_id=run_id,
+        task=task,
+        index=index,
+        state=ItemState(state),
+        not_before_at=from_us(not_before),
+        start_by_at=from_us(start_by),
     )
 
 

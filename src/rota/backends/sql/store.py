@@ -15,7 +15,7 @@ from sqlalchemy import Connection, and_, func, literal, select, true, tuple_
 from rota.backends.sql import schema
 from rota.backends.sql.commit import Ids, commit
 from rota.backends.sql.database import Database
-from rota.backends.sql.migrate import check_schema, migrate
+from rota.backends.sql.migrate import check_schema, is_current, migrate
 from rota.backends.sql.rows import event_of, from_us, item_of, job_of, run_of
 from rota.errors import StoreRefused
 from rota.model.job import Job, JobName, OverlapPolicy
@@ -37,7 +37,8 @@ class SqlStore:
         self._ids = Ids()
 
     async def migrate(self) -> None:
-        await self._db.exclusively(migrate)
+        if not await self._db.read(is_current):  # a frozen node that holds the lock must not keep others from starting
+            await self._db.exclusively(migrate)
 
     async def check(self) -> None:
         await self._db.read(check_schema)
@@ -161,6 +162,7 @@ class SqlStore:
         spare: list[Ids] = []
 
         def work(conn: Connection) -> Committed:
+            spare.clear()  # an attempt that was rolled back has left nothing over
             jobs = lock(conn)
             runs = self._runs_to_end(conn, run_ids)
             keys = sorted({*rule.keys(jobs), *(run.overlap_key for run in runs)})
