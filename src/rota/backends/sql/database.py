@@ -24,6 +24,9 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 
 ATTEMPTS_MAX = 10
+PATIENCE_S = 20.0
+"""How long a transaction may take before its server counts as gone: a little more than the server's own timeouts. One
+that was cut off sends nothing, not even an error."""
 
 
 class Database(Protocol):
@@ -61,7 +64,7 @@ class ServerDatabase:
 
     async def read(self, work: Work[T]) -> T:
         async def once() -> T:
-            async with self._reader.connect() as conn:
+            async with asyncio.timeout(PATIENCE_S), self._reader.connect() as conn:
                 return await conn.run_sync(work)
 
         return await again(once, self.dialect, self._clock)
@@ -86,9 +89,11 @@ class ServerDatabase:
 
     async def _write_once(self, work: Work[T]) -> T:
         async with self._writer.connect() as conn:
-            result = await conn.run_sync(work)
+            async with asyncio.timeout(PATIENCE_S):
+                result = await conn.run_sync(work)
             try:
-                await conn.commit()
+                async with asyncio.timeout(PATIENCE_S):
+                    await conn.commit()
             except DBAPIError as error:
                 if self.dialect.code(error) in self.dialect.retryable and not error.connection_invalidated:
                     raise
