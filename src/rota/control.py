@@ -90,7 +90,7 @@ class Control:
         return await self._change_existing(names, Resume())
 
     async def delete(self, names: Sequence[JobName]) -> list[Job]:
-        return await self._change_existing(names, Delete())
+        return await self._change_existing(names, Delete(), waiting=True)
 
     async def trigger(self, name: JobName, params: Mapping[str, object], key: str | None = None) -> Run:
         """Start a run now, under the job's overlap policy; the same key starts it once."""
@@ -136,13 +136,9 @@ class Control:
 
     async def names(self, runs: Iterable[Run]) -> dict[int, JobName]:
         """The names of the jobs of some runs, by the jobs' ids."""
-        missing = {run.job_id for run in runs}
-        names: dict[int, JobName] = {}
-        while missing:
-            page = await self.jobs(JobFilter(states=tuple(JobState), after_id=min(missing) - 1, limit=1000))
-            names |= {job.id: job.definition.full_name for job in page if job.id in missing}
-            missing = {job_id for job_id in missing if page and job_id > page[-1].id}
-        return names
+        ids = tuple({run.job_id for run in runs})
+        found = await self.jobs(JobFilter(ids=ids, states=tuple(JobState), limit=len(ids)))
+        return {job.id: job.definition.full_name for job in found}
 
     async def _any_run(self, run_id: int) -> Run:
         run = await self._again(lambda: self._store.run(run_id))
@@ -161,14 +157,14 @@ class Control:
                 raise NotFound(f"job {name} was deleted; apply its definition to bring it back")
         return found
 
-    async def _change_existing(self, names: Sequence[JobName], rule: Rule) -> list[Job]:
+    async def _change_existing(self, names: Sequence[JobName], rule: Rule, *, waiting: bool = False) -> list[Job]:
         await self._existing(names)
-        await self._again(lambda: self._change(names, rule))
+        await self._again(lambda: self._change(names, rule, waiting=waiting))
         return list(await self._again(lambda: self._store.named(names)))
 
-    async def _change(self, names: Sequence[JobName], rule: Rule) -> Committed:
+    async def _change(self, names: Sequence[JobName], rule: Rule, *, waiting: bool = False) -> Committed:
         await self._catch_up(names)
-        return await self._store.change(names, rule)
+        return await self._store.change(names, rule, waiting=waiting)
 
     async def _catch_up(self, names: Sequence[JobName]) -> None:
         """Fire a long backlog in rounds first: settling it in the change itself would hold its locks too long."""

@@ -71,11 +71,17 @@ class Store(Protocol):
         ...
 
     async def change(
-        self, names: Sequence[JobName], rule: Rule, *, known: Sequence[tuple[JobName, str]] = ()
+        self,
+        names: Sequence[JobName],
+        rule: Rule,
+        *,
+        known: Sequence[tuple[JobName, str]] = (),
+        waiting: bool = False,
     ) -> Committed:
         """Lock the jobs of these names that exist (deleted ones too), waiting for them; decide; commit.
 
-        `known` names manual runs (job and idempotency key) that the facts shall show if they exist already.
+        `known` names manual runs (job and idempotency key) that the facts shall show if they exist already. With
+        `waiting`, the overlap keys under which runs of these jobs wait are locked and shown too.
         """
         ...
 

@@ -79,8 +79,9 @@ def judge(jobs: Mapping[int, Sequence[Span]], rows: Iterable[Row], end: int, set
     needed = {(job_id, slot) for job_id, line in owed.items() for slot in line if slot <= must_by}
     verdict = Verdict(slots=len(needed))
     found: Counter[Slot] = Counter()
+    lines = {job_id: sorted(line) for job_id, line in owed.items()}
     for row in rows:
-        _look_at(row, owed.get(row["job_id"], {}), found, verdict)
+        _look_at(row, owed.get(row["job_id"], {}), lines.get(row["job_id"], []), found, verdict)
     verdict.lost.extend(sorted(needed - found.keys()))
     verdict.doubled.extend(sorted(slot for slot, times in found.items() if times > 1))
     return verdict
@@ -98,10 +99,9 @@ def _owed(spans: Sequence[Span], horizon: int) -> Iterator[tuple[int, Span]]:
             yield slot, span
 
 
-def _look_at(row: Row, owed: Mapping[int, Span], found: Counter[Slot], verdict: Verdict) -> None:
+def _look_at(row: Row, owed: Mapping[int, Span], line: Sequence[int], found: Counter[Slot], verdict: Verdict) -> None:
     job_id, first = row["job_id"], row["slot_at"]
     last = first if row["last_slot_at"] is None else row["last_slot_at"]
-    line = sorted(owed)
     covered = line[bisect_left(line, first) : bisect_right(line, last)]
     if first not in owed or last not in owed:
         verdict.phantom.append((job_id, first))

@@ -23,9 +23,11 @@ class NodeProcess:
         if mutant:
             self._command += ["--mutant", mutant]
         self._process: subprocess.Popen[bytes] | None = None
-        self.starts = 0
+        self.own_ends = 0
+        """How often it ended by itself, which a node never does."""
 
     def start(self) -> None:
+        self._notice_end()
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -36,7 +38,6 @@ class NodeProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.starts += 1
 
     @property
     def running(self) -> bool:
@@ -44,6 +45,7 @@ class NodeProcess:
 
     def kill(self) -> None:
         """SIGKILL, also when it is frozen; returns when it is gone."""
+        self._notice_end()
         if self._process is not None:
             self._signal(signal.SIGKILL)
             self._process.wait(10)
@@ -65,6 +67,11 @@ class NodeProcess:
         own = time.time() - time.monotonic()
         clocks = [json.loads(line) for line in self.log.splitlines() if line.startswith('{"wall"')]
         return [it["wall"] - it["monotonic"] - own for it in clocks]
+
+    def _notice_end(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            self.own_ends += 1
+            self._process = None
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:

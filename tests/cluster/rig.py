@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from rota.clock import SystemClock
 from rota.control import Control
 from rota.ports import Store
 from rota.wiring import open_store
-from tests.checkers.changes import CREATED, Asked, told
+from tests.checkers.changes import CHANGED, CREATED, Asked, Line, told
 from tests.checkers.firing import SETTLED_S, Span, Verdict, judge
 from tests.checkers.misfire import Missed, missed
 from tests.checkers.slots import SECOND
@@ -42,7 +41,7 @@ class Scene:
     herd: int = 1000
     herd_after_s: tuple[float, ...] = (20, 45)
     changers: int = 3
-    calm_s: float = 4.5
+    calm_s: float = 4.0
     faults: Faults = field(default_factory=Faults)
     mutant: str | None = None
     direct: bool = False
@@ -62,7 +61,8 @@ class Outcome:
 
     @property
     def clean(self) -> bool:
-        return self.verdict.clean and not self.missed.wrong and not self.problems
+        surprised = self.counts["failed_rounds"] or self.counts["own_ends"]
+        return self.verdict.clean and not self.missed.wrong and not self.problems and not surprised
 
     def void(self, *, skew_s: float, **at_least: int) -> list[str]:
         """Why this run proves nothing: which faults had no effect, which node did no work."""
@@ -161,6 +161,7 @@ class Rig:
             tale = told(asked, lines.get(name, []))
             spans[ids[name]] = tale.spans
             problems += [f"{name}: {problem}" for problem in tale.problems]
+        problems += await self._kept_versions(lines)
         verdict = judge(spans, rows, end, settled_s)
         policies = {ids[name]: job.shape.judged for name, job in self.jobs.items()}
         known = [] if verdict.phantom else rows
@@ -168,18 +169,30 @@ class Rig:
             verdict=verdict,
             missed=missed(spans, policies, known),
             problems=problems,
-            counts=self.counts + self.nemesis.counts + Counter({"failed_rounds": len(self.failed_rounds())}),
+            counts=self.counts + self.nemesis.counts + self._surprises(),
             offset_s=self.offset_s(),
             shares=await self.witness.shares(),
         )
+
+    async def _kept_versions(self, lines: Mapping[str, Sequence[Line]]) -> list[str]:
+        """Every version that the history tells of is kept, and no other."""
+        ids = await self.witness.job_ids()
+        applied = {
+            (ids[name], it.version) for name, tale in lines.items() for it in tale if it.kind in (CREATED, CHANGED)
+        }
+        kept = set(await self.witness.ask("SELECT job_id, version FROM rota_job_version"))
+        return [f"version {it} is only in the history or only kept" for it in sorted(applied ^ kept)]
 
     def offset_s(self) -> float:
         """How far the clock of the first node was off, at the start where it was least wrong."""
         return min(self.nodes[0].offsets_s, key=abs)
 
-    def failed_rounds(self) -> list[str]:
-        """What nodes logged as a fault that no one had foreseen."""
-        return [line for node in self.nodes for line in re.findall(r".*a round failed.*", node.log)]
+    def _surprises(self) -> Counter[str]:
+        """What nodes met that they had not foreseen: rounds that failed, and ends that nobody wanted."""
+        ends = sum(node.own_ends + (not node.running) for node in self.nodes)
+        return Counter(
+            {"failed_rounds": sum(node.log.count("a round failed") for node in self.nodes), "own_ends": ends}
+        )
 
 
 @asynccontextmanager

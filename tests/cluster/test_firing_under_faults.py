@@ -21,7 +21,6 @@ def judge_whole(outcome: Outcome, scene: Scene, store: str) -> None:
     void = outcome.void(skew_s=scene.skew_s, **{name: int(low * scale) for name, low in EFFECT.items()})
     assert not void, f"void: {void}"
     assert outcome.clean, outcome.evidence()
-    assert outcome.counts["failed_rounds"] == 0, "a node met an error that it did not foresee; see its log"
     assert outcome.verdict.slots >= SLOTS_MIN * scale
 
 

@@ -13,15 +13,13 @@ CAUGHT_BY = {
     "no_revision_check": {"phantom", "lost", "foreign"},
     "pruned_dedup": {"doubled"},
 }
-SECONDS = 8
+SECONDS = 7
 
 
 async def catch(mutant: str, url: str, folder: Path) -> None:
     skew_s = -7 if mutant == "pruned_dedup" else 7
     faults = Faults(swallow=0.25, freeze_s=3)
-    scene = Scene(
-        seconds=SECONDS, seed=1, skew_s=skew_s, herd=0, changers=6, calm_s=3, faults=faults, mutant=mutant
-    )
+    scene = Scene(seconds=SECONDS, seed=1, skew_s=skew_s, herd=0, changers=6, calm_s=2.5, faults=faults, mutant=mutant)
     outcome = await under_faults(url, scene, folder)
     print(f"\nmutant {mutant}: {outcome.verdict}")
     found = {kind for kind, count in outcome.verdict.kinds.items() if count}

@@ -25,6 +25,7 @@ _CLOCK = {
 _AWAY = (
     OSError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncmy.errors.OperationalError,

@@ -1,4 +1,4 @@
-"""A server that is cut off, refuses or resets: the store says so in bounded time and is itself again afterwards (P12)."""
+"""A server that is cut off, refuses or resets: the store says so in bounded time and recovers by itself (P12)."""
 
 from __future__ import annotations
 

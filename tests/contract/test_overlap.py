@@ -8,6 +8,8 @@ from itertools import pairwise
 
 import pytest
 
+from rota.clock import SystemClock
+from rota.control import Control
 from rota.core.define import Delete, Pause, Resume
 from rota.core.end import End
 from rota.core.fire import Fire
@@ -208,6 +210,14 @@ async def test_delete_cancels_what_waits_and_leaves_what_runs(store: Store) -> N
     await store.change([job.definition.full_name], Delete())
     assert [await state_of(store, run) for run in (first, second)] == [RunState.RUNNING, RunState.CANCELLED]
     assert (await finish(store, first)).plan.moves[0].now is RunState.SUCCEEDED
+
+
+async def test_delete_cancels_what_waits_under_other_keys_too(store: Store) -> None:
+    overlap = Overlap(policy=OverlapPolicy.QUEUE, queue_max=5, key="load-${region}")
+    job = await a_manual_job(store, overlap=overlap, params={"region": "eu"})
+    first, second = [await start(store, job, str(n), region="us") for n in range(2)]
+    await Control(store, SystemClock()).delete([job.definition.full_name])
+    assert [await state_of(store, run) for run in (first, second)] == [RunState.RUNNING, RunState.CANCELLED]
 
 
 async def test_a_run_ends_once(another: Open) -> None:

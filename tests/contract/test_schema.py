@@ -13,6 +13,8 @@ from sqlalchemy import Connection, update
 
 from rota.backends.sql import connect as connect_module
 from rota.backends.sql import schema
+from rota.backends.sql.migrate import VERSIONS
+from rota.backends.sql.migrations import versions
 from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.core.define import Apply
@@ -46,6 +48,11 @@ async def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     yield open_
     for store in opened:
         await store.close()
+
+
+def test_the_list_of_migrations_is_the_list_of_their_files() -> None:
+    files = sorted(Path(versions.__path__[0]).glob("[0-9]*.py"))
+    assert [file.name.split("_")[0] for file in files] == list(VERSIONS)
 
 
 async def test_migrations_build_the_tables_that_the_code_expects(fresh: Opener) -> None:

@@ -80,6 +80,12 @@ class Home:
         assert "Traceback" not in done.stderr
         return done.stderr
 
+    def told(self, exit_code: int, *arguments: str) -> str:
+        """The same in this process, for tests that ask often."""
+        with contextlib.chdir(self.path), contextlib.redirect_stderr(io.StringIO()) as err:
+            assert run(arguments) == exit_code
+        return err.getvalue()
+
     def start(self, *arguments: str) -> Process:
         return Process([ROTA, *arguments], self.path, self.env)
 

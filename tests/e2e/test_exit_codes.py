@@ -5,17 +5,44 @@ import sqlite3
 import subprocess
 from pathlib import Path
 
-from rota.cli.faults import EXIT_CODES
+import click
+import pytest
+
+from rota.cli.faults import EXIT_CODES, fault_of
+from rota.errors import CommitUnknown, InvalidInput, NotFound, Refused, StoreRefused, StoreUnavailable
 from tests.e2e.rig import ROTA, Home
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (InvalidInput.of("field", "reason"), 2),
+        (click.UsageError("no"), 2),
+        (NotFound("no"), 3),
+        (Refused("no"), 4),
+        (StoreUnavailable("no"), 5),
+        (CommitUnknown("no"), 5),
+        (StoreRefused("no"), 6),
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (ZeroDivisionError("no"), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_error_has_its_code(error: BaseException, exit_code: int) -> None:
+    fault = fault_of(error)
+    assert fault.exit_code == exit_code
+    assert fault.problems
+    assert ("Please report it" in fault.hint) == (exit_code == 1)
 
 
 def test_what_is_not_there_is_3(stored: Home) -> None:
     assert "there is no job none; see: rota job list" in stored.refused(3, "job", "show", "none")
     assert "there is no run 999999999" in stored.refused(3, "run", "show", "999999999")
-    assert "there is no run 999999999" in stored.refused(3, "run", "list", "--before", "999999999")
-    assert "there is no job none" in stored.refused(3, "run", "list", "--job", "none")
+    assert "there is no run 999999999" in stored.told(3, "run", "list", "--before", "999999999")
+    assert "there is no job none" in stored.told(3, "run", "list", "--job", "none")
     for verb in ("pause", "resume", "delete", "trigger", "preview"):
-        assert "there is no job none" in stored.refused(3, "job", verb, "none")
+        assert "there is no job none" in stored.told(3, "job", verb, "none")
 
 
 def test_a_name_that_is_not_there_keeps_the_others_as_they_were(stored: Home) -> None:

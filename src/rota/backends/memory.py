@@ -80,10 +80,16 @@ class MemoryStore:
         return self._decide([job for job in jobs if job.is_due(now)], rule)
 
     async def change(
-        self, names: Sequence[JobName], rule: Rule, *, known: Sequence[tuple[JobName, str]] = ()
+        self,
+        names: Sequence[JobName],
+        rule: Rule,
+        *,
+        known: Sequence[tuple[JobName, str]] = (),
+        waiting: bool = False,
     ) -> Committed:
         keys = [RunKey(self._names[name], Cause.MANUAL, key) for name, key in known if name in self._names]
-        return self._decide(self._named(names), rule, known=keys)
+        jobs = self._named(names)
+        return self._decide(jobs, rule, known=keys, more_keys=self._waiting_keys(jobs) if waiting else ())
 
     async def end(self, run_ids: Sequence[int], rule: Rule) -> Committed:
         runs = [self._runs[it] for it in sorted(set(run_ids)) if it in self._runs]
@@ -98,6 +104,7 @@ class MemoryStore:
             job
             for job in self._jobs.values()
             if job.id > wanted.after_id
+            and (wanted.ids is None or job.id in wanted.ids)
             and job.state in wanted.states
             and wanted.tenant in (None, job.definition.tenant)
             and wanted.project in (None, job.definition.project)
@@ -133,10 +140,21 @@ class MemoryStore:
     def _named(self, names: Iterable[JobName]) -> list[Job]:
         return [self._jobs[it] for it in sorted(self._names[name] for name in set(names) if name in self._names)]
 
+    def _waiting_keys(self, jobs: Sequence[Job]) -> set[str]:
+        ids = {job.id for job in jobs}
+        live = (run for crowd in self._live.values() for run in crowd.values())
+        return {run.overlap_key for run in live if run.job_id in ids and run.state is RunState.WAITING}
+
     def _decide(
-        self, jobs: list[Job], rule: Rule, *, runs: Sequence[Run] = (), known: Sequence[RunKey] = ()
+        self,
+        jobs: Sequence[Job],
+        rule: Rule,
+        *,
+        runs: Sequence[Run] = (),
+        known: Sequence[RunKey] = (),
+        more_keys: Iterable[str] = (),
     ) -> Committed:
-        keys = {*rule.keys(jobs), *(run.overlap_key for run in runs)}
+        keys = {*rule.keys(jobs), *(run.overlap_key for run in runs), *more_keys}
         facts = Facts(
             now=self._clock.wall(),
             jobs=tuple(jobs),

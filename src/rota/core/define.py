@@ -77,7 +77,8 @@ class Delete(_Change, frozen=True, kw_only=True):
             if job.state is JobState.DELETED:
                 continue
             after, owed = settle(job, facts, floor)
-            floor.withdraw(own_key(job), job.id)
+            for key in facts.crowds:
+                floor.withdraw(key, job.id)
             runs += [_withdrawn(run) for run in owed]
             changes.append(_revise(job, after, facts.now, "job.deleted", state=JobState.DELETED, next_=None))
         return _plan(floor, changes, runs)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rota.errors import InvalidInput
 from rota.model.states import JobState
 from rota.model.trigger import Delay, Endless, Instant, Manual, Schedule
 from rota.model.value import Json, Value
@@ -160,6 +161,9 @@ def overlap_key(job_id: int, definition: Definition, params: dict[str, Json]) ->
     key = definition.overlap.key
     if key is None:
         return f"job:{job_id}"
-    filled = string.Template(key).substitute({name: str(value) for name, value in params.items()})
+    try:
+        filled = string.Template(key).substitute({name: str(value) for name, value in params.items()})
+    except KeyError as missing:
+        raise InvalidInput.of("params", f"the overlap key {key!r} needs the parameter {missing}") from None
     full = f"key:{definition.tenant}/{definition.project}/{filled}"
     return full if len(full) <= KEY_MAX else f"key:{hashlib.sha256(full.encode()).hexdigest()}"

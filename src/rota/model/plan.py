@@ -144,6 +144,8 @@ class Upcoming(Value, frozen=True, kw_only=True):
 class JobFilter(Value, frozen=True, kw_only=True):
     """Which jobs a listing shows, in order of their creation; `after_id` pages on."""
 
+    ids: tuple[int, ...] | None = None
+
     tenant: str | None = None
     project: str | None = None
     states: tuple[JobState, ...] = (JobState.ENABLED, JobState.PAUSED)

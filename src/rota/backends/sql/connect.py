@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from rota.backends.sql.database import Database, FileDatabase, ServerDatabase
@@ -17,6 +16,9 @@ from rota.backends.sql.dialect import IDLE_S, LOCK_S, STATEMENT_S, MySQL, Postgr
 from rota.backends.sql.rows import to_us
 from rota.errors import InvalidInput, StoreRefused
 from rota.ports import Clock
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre", "gfs")
 _CONNECT_S = 5
@@ -96,6 +98,8 @@ def _mysql_session() -> str:
 
 def _engines(url: URL, settings: dict[str, Any]) -> tuple[AsyncEngine, AsyncEngine]:
     """One engine for transactions, one for single reads, so that neither has to switch modes."""
+    from sqlalchemy.ext.asyncio import create_async_engine  # heavy, and no SQLite store needs it
+
     try:
         writer = create_async_engine(
             url, connect_args=settings, isolation_level="READ COMMITTED", pool_size=4, max_overflow=0, pool_timeout=10

@@ -29,8 +29,8 @@ from rota.backends.sql import schema
 
 STATEMENT_S = 10
 LOCK_S = 5
-IDLE_S = 3
-TCP_S = 5
+IDLE_S = 2
+TCP_S = 3
 
 
 class Dialect(Protocol):

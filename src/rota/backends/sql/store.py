@@ -67,12 +67,17 @@ class SqlStore:
         return await self._decide(lock, rule)
 
     async def change(
-        self, names: Sequence[JobName], rule: Rule, *, known: Sequence[tuple[JobName, str]] = ()
+        self,
+        names: Sequence[JobName],
+        rule: Rule,
+        *,
+        known: Sequence[tuple[JobName, str]] = (),
+        waiting: bool = False,
     ) -> Committed:
         def lock(conn: Connection) -> list[Job]:
             return self._locked_jobs(conn, self._dialect.among(schema.job.c.id, self._ids_of(conn, names)))
 
-        return await self._decide(lock, rule, known=known)
+        return await self._decide(lock, rule, known=known, waiting=waiting)
 
     async def end(self, run_ids: Sequence[int], rule: Rule) -> Committed:
         def lock(conn: Connection) -> list[Job]:
@@ -92,6 +97,8 @@ class SqlStore:
     async def jobs(self, wanted: JobFilter) -> tuple[Job, ...]:
         j = schema.job.c
         query = select(schema.job).where(j.id > wanted.after_id, j.state.in_([str(it) for it in wanted.states]))
+        if wanted.ids is not None:
+            query = query.where(self._dialect.among(j.id, wanted.ids))
         if wanted.tenant is not None:
             query = query.where(j.tenant == wanted.tenant)
         if wanted.project is not None:
@@ -157,6 +164,7 @@ class SqlStore:
         *,
         run_ids: Sequence[int] = (),
         known: Sequence[tuple[JobName, str]] = (),
+        waiting: bool = False,
     ) -> Committed:
         """Lock, read, decide, write, commit."""
         spare: list[Ids] = []
@@ -165,7 +173,8 @@ class SqlStore:
             spare.clear()  # an attempt that was rolled back has left nothing over
             jobs = lock(conn)
             runs = self._runs_to_end(conn, run_ids)
-            keys = sorted({*rule.keys(jobs), *(run.overlap_key for run in runs)})
+            more_keys = self._waiting_keys(conn, jobs) if waiting else ()
+            keys = sorted({*rule.keys(jobs), *(run.overlap_key for run in runs), *more_keys})
             self._lock_keys(conn, keys)
             facts = Facts(
                 now=from_us(self._dialect.now_us(conn)),
@@ -211,6 +220,13 @@ class SqlStore:
             column = schema.overlap.c.key
             query = select(column).where(self._dialect.among(column, explicit)).order_by(column)
             conn.execute(self._dialect.locked(query)).all()
+
+    def _waiting_keys(self, conn: Connection, jobs: Sequence[Job]) -> Sequence[str]:
+        """Nobody can begin to wait for these jobs meanwhile: that needs their locks."""
+        r = schema.run.c
+        mine = self._dialect.among(r.job_id, [job.id for job in jobs])
+        waiting = and_(mine, r.ended_at.is_(None), r.state == str(RunState.WAITING))
+        return conn.scalars(select(r.overlap_key).where(waiting).distinct()).all()
 
     def _runs_to_end(self, conn: Connection, run_ids: Sequence[int]) -> tuple[Run, ...]:
         if not run_ids:
