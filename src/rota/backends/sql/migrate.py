@@ -34,20 +34,23 @@ def migrate(conn: Connection) -> None:
     command.upgrade(config, VERSIONS[-1])
 
 
+def is_current(conn: Connection) -> bool:
+    """Whether there is nothing to apply."""
+    return _present(conn) == VERSIONS[-1]
+
+
 def check_schema(conn: Connection) -> None:
     """Raise if the schema is missing, older than this release, or newer than this release understands."""
-    present = _present(conn)
-    if present == VERSIONS[-1]:
+    present, newest = _present(conn), VERSIONS[-1]
+    if present == newest:
         return
     if present is None or present in VERSIONS:
-        what = (
-            "has no tables of rota" if present is None else f"has schema {present}, this release needs {VERSIONS[-1]}"
-        )
+        what = "has no tables of rota" if present is None else f"has schema {present}, this release needs {newest}"
         raise StoreRefused(f"the store {what}. Run: rota store migrate")
     m = schema.meta.c
     if conn.scalar(select(m.value).where(m.name == "readable_from")) not in VERSIONS:
         raise StoreRefused(
-            f"the store has schema {present} of a newer release; this one knows up to {VERSIONS[-1]}. Upgrade rota here."
+            f"the store has schema {present} of a newer release; this one knows up to {newest}. Upgrade rota here."
         )
 
 
