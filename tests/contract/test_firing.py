@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from unittest.mock import patch
 
+from rota.backends.sql import commit as commit_module
+from rota.backends.sql.database import Lost
+from rota.backends.sql.store import SqlStore
 from rota.core.define import Apply, Delete, Pause, Resume
 from rota.core.fire import Fire
 from rota.model.plan import RunFilter
@@ -156,3 +160,27 @@ async def test_missed_slots_are_recorded_and_the_latest_runs(store: Store) -> No
     assert line.last_slot_at == job.next_slot_at + timedelta(seconds=line.slots - 1)
     listed = await store.runs(RunFilter(job=job.definition.full_name, limit=1000))
     assert sorted(run.unique for run in listed) == sorted(run.unique for run in done.runs)
+
+
+async def test_a_transaction_that_is_made_again_gives_no_id_twice(another: Open) -> None:
+    """A block of ids that was reserved by an attempt that was rolled back belongs to nobody."""
+    one, two = await another(), await another()
+    if not isinstance(one, SqlStore):
+        return  # the memory store has nothing to roll back
+    jobs = await due_jobs(one, 6)
+    real, failures = commit_module.run_rows, iter([True, False, True, False])
+
+    def sometimes(runs: object) -> object:
+        if next(failures, False):
+            raise Lost("made to fail")
+        return real(runs)
+
+    done = []
+    for store, job in zip([one, two, one, two, one, two], jobs, strict=True):
+        with patch.object(commit_module, "run_rows", sometimes):
+            done += (await store.fire([job.id], Fire())).runs
+    assert len({run.id for run in done}) == 6
+    lines = [event.id for run in done for event in await one.events(run_id=run.id)]
+    items = [item.id for run in done for item in await one.items(run.id)]
+    assert len(set(lines)) == len(lines) == 6
+    assert not set(items) & set(lines)

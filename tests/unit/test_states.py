@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rota.backends.record import rows
+from rota.backends.record import NewIds, rows
 from rota.model.plan import Plan, RunMove
+from rota.model.run import Event
 from rota.model.states import ITEM_MOVES, RUN_MOVES, ItemState, RunState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -17,6 +18,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def test_every_state_has_its_row_and_can_be_reached(moves: dict, states: type[RunState | ItemState]) -> None:
     assert set(moves) == {None, *states}
     assert {state for reached in moves.values() for state in reached} == set(states)
+
+
+def written(plan: Plan) -> list[Event]:
+    return rows(plan, NOW, "test", NewIds([], iter(()), iter(range(9))), []).events
 
 
 def test_ended_runs_stay_ended() -> None:
@@ -29,7 +34,7 @@ def test_ended_runs_stay_ended() -> None:
 def test_a_store_writes_only_legal_moves(was: RunState, now: RunState) -> None:
     plan = Plan(moves=(RunMove(run_id=1, job_id=1, was=was, now=now),))
     if now in RUN_MOVES[was]:
-        assert [event.run_id for event in rows(plan, NOW, "test", iter(range(9)), [], []).events] == [1]
+        assert [event.run_id for event in written(plan)] == [1]
     else:
         with pytest.raises(AssertionError, match="cannot move"):
-            rows(plan, NOW, "test", iter(range(9)), [], [])
+            written(plan)

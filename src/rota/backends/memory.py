@@ -12,7 +12,7 @@ from itertools import count
 
 import msgspec
 
-from rota.backends.record import item_state_after, rows
+from rota.backends.record import NewIds, item_state_after, rows
 from rota.model.job import Job, JobName, OverlapPolicy
 from rota.model.plan import (
     Committed,
@@ -40,7 +40,8 @@ class MemoryStore:
     def __init__(self, clock: Clock, *, actor: str) -> None:
         self._clock = clock
         self._actor = actor
-        self._ids = count(1)
+        self._run_ids = count(1)
+        self._row_ids = count(1)
         self._job_ids = count(1)
         self._jobs: dict[int, Job] = {}
         self._names: dict[JobName, int] = {}
@@ -200,7 +201,7 @@ class MemoryStore:
             self._advance(change)
         moved = [self._items[it] for move in plan.moves for it in self._items_of[move.run_id]]
         followers = [item for item in moved if item.state in UNSTARTED]
-        written = rows(plan, now, self._actor, self._ids, job_ids, followers)
+        written = rows(plan, now, self._actor, NewIds(job_ids, self._run_ids, self._row_ids), followers)
         for run in written.runs:
             assert run.unique not in self._keys, f"{run.unique} was fired twice"
             self._keys[run.unique] = run.id

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from rota.model.plan import JobChange, NewRun, Plan, RunMove
 from rota.model.run import Event, Item, Run
@@ -22,11 +23,19 @@ class Rows(Value, frozen=True, kw_only=True):
     events: list[Event]
 
 
-def ids_needed(plan: Plan, followers: Sequence[Item]) -> int:
-    """How many ids `rows` may take for a plan."""
-    new = len(plan.runs) + sum(len(run.items) for run in plan.runs)
-    lines = len(plan.new_jobs) + len(plan.jobs) + len(plan.moves) + len(plan.cancels) + len(followers)
-    return new + len(plan.runs) + lines
+class NewIds(NamedTuple):
+    """The ids of new rows: those of the plan's new jobs, of its runs, and of items and lines of history."""
+
+    jobs: Sequence[int]
+    runs: Iterator[int]
+    rows: Iterator[int]
+
+
+def row_ids_needed(plan: Plan, followers: Sequence[Item]) -> int:
+    """How many ids `rows` may take for items and lines of history."""
+    items = sum(len(run.items) for run in plan.runs)
+    moved = len(plan.moves) + len(plan.cancels) + len(followers)
+    return items + len(plan.runs) + len(plan.new_jobs) + len(plan.jobs) + moved
 
 
 def item_state_after(move: RunMove) -> ItemState:
@@ -34,11 +43,8 @@ def item_state_after(move: RunMove) -> ItemState:
     return ItemState.READY if move.now.live else ItemState.CANCELLED
 
 
-def rows(
-    plan: Plan, now: datetime, actor: str, ids: Iterator[int], job_ids: Sequence[int], followers: Sequence[Item]
-) -> Rows:
-    """Give every new row its id. `job_ids` are those of the plan's new jobs, `followers` the items that go along with
-    the plan's moves."""
+def rows(plan: Plan, now: datetime, actor: str, ids: NewIds, followers: Sequence[Item]) -> Rows:
+    """Give every new row its id. `followers` are the items that go along with the plan's moves."""
     runs: list[Run] = []
     items: list[Item] = []
     events: list[Event] = []
@@ -47,21 +53,21 @@ def rows(
         kind: str, data: dict[str, Json], job_id: int, run_id: int | None = None, item_id: int | None = None
     ) -> None:
         place = {"job_id": job_id, "run_id": run_id, "item_id": item_id}
-        events.append(Event(id=next(ids), at=now, kind=kind, actor=actor, data=data, **place))
+        events.append(Event(id=next(ids.rows), at=now, kind=kind, actor=actor, data=data, **place))
 
-    for new, job_id in zip(plan.new_jobs, job_ids, strict=True):
+    for new, job_id in zip(plan.new_jobs, ids.jobs, strict=True):
         tell("job.created", {"version": 1, "digest": new.digest}, job_id)
     for change in plan.jobs:
         if change.kind is not None:
             tell(change.kind, _change_data(change), change.was.id)
     for new_run in plan.runs:
-        run = _run(new_run, next(ids), now)
+        run = _run(new_run, next(ids.runs), now)
         runs.append(run)
         tell(_kind(run.state), _run_data(run, len(new_run.items)), run.job_id, run.id)
         for new_item in new_run.items:
             state = ItemState.READY if run.state is RunState.RUNNING else ItemState.WAITING
             item = Item(
-                id=next(ids),
+                id=next(ids.rows),
                 run_id=run.id,
                 task=new_item.task,
                 index=new_item.index,

@@ -8,7 +8,7 @@ from itertools import chain
 
 from sqlalchemy import Connection, select, update
 
-from rota.backends.record import ids_needed, item_state_after, rows
+from rota.backends.record import NewIds, item_state_after, row_ids_needed, rows
 from rota.backends.sql import schema
 from rota.backends.sql.database import Lost
 from rota.backends.sql.dialect import Dialect
@@ -27,25 +27,27 @@ REVISION = (*ADVANCE, "definition", "digest", "version", "revision", "state", "c
 
 
 class Ids:
-    """The ids that this process may still give away."""
+    """The ids that this process may still give away, by the name of their counter."""
 
-    def __init__(self, free: range = range(0)) -> None:
-        self._free = free
+    def __init__(self) -> None:
+        self._free: dict[str, range] = {}
 
-    def take(self, conn: Connection, dialect: Dialect, count: int) -> tuple[Iterator[int], Ids]:
-        """Take ids; and what is left over, to be kept only if the transaction commits."""
-        if len(self._free) >= count:
-            taken, self._free = self._free[:count], self._free[count:]
-            return iter(taken), Ids()
-        old, self._free = self._free, range(0)
-        start = reserve(conn, dialect, "id", (size := max(count, BLOCK)))
-        lacking = count - len(old)
-        new = range(start, start + size)
-        return chain(old, new[:lacking]), Ids(new[lacking:])
+    def take(self, conn: Connection, dialect: Dialect, name: str, count: int, left: Ids) -> Iterator[int]:
+        """Take ids. What a new block leaves over goes to `left`, to be kept only if the transaction commits."""
+        free = self._free.pop(name, range(0))
+        if len(free) >= count:
+            self._free[name] = free[count:]
+            return iter(free[:count])
+        lacking = count - len(free)
+        size = max(lacking, BLOCK)
+        start = reserve(conn, dialect, name, size)
+        left._free[name] = range(start + lacking, start + size)
+        return chain(free, range(start, start + lacking))
 
     def keep(self, left: Ids) -> None:
-        if len(left._free) > len(self._free):
-            self._free = left._free
+        for name, free in left._free.items():
+            if len(free) > len(self._free.get(name, range(0))):
+                self._free[name] = free
 
 
 def reserve(conn: Connection, dialect: Dialect, name: str, count: int) -> int:
@@ -66,8 +68,10 @@ def commit(
     versions = [change.now for change in plan.jobs if change.now.version != change.was.version]
     dialect.insert(conn, schema.job_version, [_version_row(job, now, actor) for job in versions])
     followers = _followers(conn, dialect, plan.moves)
-    taken, left = ids.take(conn, dialect, ids_needed(plan, followers))
-    written = rows(plan, now, actor, taken, job_ids, followers)
+    left = Ids()
+    run_ids = ids.take(conn, dialect, "run", len(plan.runs), left)
+    row_ids = ids.take(conn, dialect, "row", row_ids_needed(plan, followers), left)
+    written = rows(plan, now, actor, NewIds(job_ids, run_ids, row_ids), followers)
     dialect.insert(conn, schema.run, run_rows(written.runs))
     dialect.insert(conn, schema.item, item_rows(written.items))
     for move in plan.moves:

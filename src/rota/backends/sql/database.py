@@ -167,7 +167,8 @@ async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock
                 raise
         except DBAPIError as error:
             problem = error
-            if dialect.code(error) not in dialect.retryable:
+            is_stale = error.connection_invalidated and attempt == 1  # died in the pool; a new one may serve at once
+            if dialect.code(error) not in dialect.retryable and not is_stale:
                 raise StoreUnavailable(f"the {dialect.name} store failed: {error.orig}") from error
         except (TimeoutError, SQLAlchemyError, OSError) as error:
             raise StoreUnavailable(f"the {dialect.name} store cannot be reached: {error}") from error
