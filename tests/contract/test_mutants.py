@@ -101,7 +101,7 @@ def no_settling() -> Patches:
 
 def no_digest() -> Patches:
     """Apply takes every definition for a changed one."""
-    return [patch.object(define, "_is_same", lambda job, wanted: False)]
+    return [patch.object(define, "_is_same", lambda job, known: False)]
 
 
 def pause_again() -> Patches:

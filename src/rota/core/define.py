@@ -33,20 +33,25 @@ class Apply(_Change, frozen=True, kw_only=True):
     """Store definitions: create what is new, change what differs by digest, leave the rest alone."""
 
     definitions: tuple[Definition, ...]
+    digests: tuple[str, ...] = ()
+    """Reckoned when the rule is made, so that no lock is held meanwhile."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "digests", tuple(map(digest, self.definitions)))
 
     def decide(self, facts: Facts) -> Plan:
         floor = Floor(facts.crowds)
         stored = {job.definition.full_name: job for job in facts.jobs}
         new = tuple(
-            NewJob(definition=wanted, digest=digest(wanted), next=first_instant(wanted, facts.now, None))
-            for wanted in self.definitions
+            NewJob(definition=wanted, digest=known, next=first_instant(wanted, facts.now, None))
+            for wanted, known in zip(self.definitions, self.digests, strict=True)
             if wanted.full_name not in stored
         )
         changes, runs = [], []
-        for wanted in self.definitions:
+        for wanted, known in zip(self.definitions, self.digests, strict=True):
             job = stored.get(wanted.full_name)
-            if job is not None and not _is_same(job, wanted):
-                change, owed = _redefine(job, wanted, facts, floor)
+            if job is not None and not _is_same(job, known):
+                change, owed = _redefine(job, wanted, known, facts, floor)
                 changes.append(change)
                 runs += owed
         return _plan(floor, changes, runs, new)
@@ -77,10 +82,12 @@ class Delete(_Change, frozen=True, kw_only=True):
             if job.state is JobState.DELETED:
                 continue
             after, owed = settle(job, facts, floor)
-            for key in facts.crowds:
-                floor.withdraw(key, job.id)
             runs += [_withdrawn(run) for run in owed]
             changes.append(_revise(job, after, facts.now, "job.deleted", state=JobState.DELETED, next_=None))
+        deleted = {change.was.id for change in changes}
+        for key, crowd in facts.crowds.items():
+            for job_id in deleted & {run.job_id for run in crowd.waiting}:
+                floor.withdraw(key, job_id)
         return _plan(floor, changes, runs)
 
 
@@ -91,21 +98,21 @@ def compare(stored: Mapping[JobName, Job], definitions: Iterable[Definition]) ->
         job = stored.get(wanted.full_name)
         if job is None or job.state is JobState.DELETED:
             return "create"
-        return "nothing" if _is_same(job, wanted) else "change"
+        return "nothing" if _is_same(job, digest(wanted)) else "change"
 
     return [(wanted.full_name, action(wanted)) for wanted in definitions]
 
 
-def _is_same(job: Job, wanted: Definition) -> bool:
-    return job.state is not JobState.DELETED and job.digest == digest(wanted)
+def _is_same(job: Job, known: str) -> bool:
+    return job.state is not JobState.DELETED and job.digest == known
 
 
-def _redefine(job: Job, wanted: Definition, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:
+def _redefine(job: Job, wanted: Definition, known: str, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:
     after, owed = settle(job, facts, floor)
     paused = job.state is JobState.PAUSED
     live = facts.live.get(job.id, 0) + sum(run.state.live for run in owed)
     first = None if paused else first_instant(wanted, facts.now, after.settled_at, live=live)
-    after = msgspec.structs.replace(after, definition=wanted, digest=digest(wanted), version=job.version + 1)
+    after = msgspec.structs.replace(after, definition=wanted, digest=known, version=job.version + 1)
     kind = "job.created" if job.state is JobState.DELETED else "job.changed"
     state = JobState.PAUSED if paused else JobState.ENABLED
     return _revise(job, after, facts.now, kind, state=state, next_=first), owed

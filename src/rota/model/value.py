@@ -54,10 +54,10 @@ def canonical(value: S) -> S:
     would be written.
     """
     kept = {}
-    for field in msgspec.structs.fields(value):
-        part = _canonical_part(getattr(value, field.name))
-        if part != _default(field):
-            kept[field.name] = part
+    for name, default in _defaults(type(value)):
+        part = _canonical_part(getattr(value, name))
+        if part != default:
+            kept[name] = part
     return type(value)(**kept)
 
 
@@ -69,5 +69,10 @@ def _canonical_part(part: Any) -> Any:
     return part
 
 
-def _default(field: msgspec.structs.FieldInfo) -> object:
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
+    """The fields of a value and their defaults."""
+    return tuple(
+        (field.name, field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory())
+        for field in msgspec.structs.fields(kind)
+    )

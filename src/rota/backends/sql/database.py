@@ -171,7 +171,8 @@ async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock
             if dialect.code(error) not in dialect.retryable and not is_stale:
                 raise StoreUnavailable(f"the {dialect.name} store failed: {error.orig}") from error
         except (TimeoutError, SQLAlchemyError, OSError) as error:
-            raise StoreUnavailable(f"the {dialect.name} store cannot be reached: {error}") from error
+            reason = str(error) or "it did not answer in time"
+            raise StoreUnavailable(f"the {dialect.name} store cannot be reached: {reason}") from error
         await clock.sleep(0.005 * attempt * (0.5 + clock.chance()))
     raise StoreUnavailable(
         f"the {dialect.name} store refused a transaction {ATTEMPTS_MAX} times: {problem}"
