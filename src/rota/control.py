@@ -31,14 +31,7 @@ CATCH_UP = timedelta(minutes=5)
 
 
 class Action(NamedTuple):
-    """What apply does, or did, with one definition: create, change or nothing."""
-
-    name: JobName
-    action: str
-
-
-class Planned(NamedTuple):
-    """What apply would do with one definition, and for a change which of its fields differ."""
+    """What apply does with one definition: create, change or nothing; and for a change, which of its fields differ."""
 
     name: JobName
     action: str
@@ -65,13 +58,13 @@ class Control:
 
         return await Watched(paths, lambda: self._clock.wall().date()).load()
 
-    async def plan(self, definitions: Sequence[Definition]) -> list[Planned]:
+    async def plan(self, definitions: Sequence[Definition]) -> list[Action]:
         """Say what apply would do; change nothing."""
         _refuse_twins(definitions)
         found = await self._again(lambda: self._store.named([it.full_name for it in definitions]))
         stored = {job.definition.full_name: job for job in found}
         return [
-            Planned(name, action, _differing(stored[name].definition, wanted) if action == "change" else ())
+            Action(name, action, _differing(stored[name].definition, wanted) if action == "change" else ())
             for wanted, (name, action) in zip(definitions, compare(stored, definitions), strict=True)
         ]
 
@@ -81,7 +74,7 @@ class Control:
         if any(it.action != "nothing" for it in planned):
             rule = Apply(definitions=tuple(definitions))
             await self._again(lambda: self._change([it.name for it in planned], rule))
-        return [Action(it.name, it.action) for it in planned]
+        return planned
 
     async def pause(self, names: Sequence[JobName]) -> list[Job]:
         return await self._change_existing(names, Pause())

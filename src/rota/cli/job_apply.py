@@ -15,7 +15,7 @@ from rota.cli.session import Session, ask
 from rota.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rota.control import Planned
+    from rota.control import Action
 
 
 @click.command(cls=Command)
@@ -29,7 +29,7 @@ def apply(ctx: click.Context, paths: tuple[str, ...], dry_run: bool, yes: bool) 
     If anything is wrong with any of them, every problem is told and nothing is stored.
     """
 
-    async def work(session: Session) -> tuple[list[Planned], bool]:
+    async def work(session: Session) -> tuple[list[Action], bool]:
         loaded = await patiently(session.clock, "loading definitions", session.control.load(paths))
         if loaded.problems:
             raise InvalidInput(loaded.problems)
@@ -39,8 +39,7 @@ def apply(ctx: click.Context, paths: tuple[str, ...], dry_run: bool, yes: bool) 
         if dry_run or all(it.action == "nothing" for it in plan):
             return plan, False
         _confirm(plan, yes=yes or as_json(ctx))
-        done = await patiently(session.clock, "storing jobs", session.control.apply(loaded.definitions))
-        return [it._replace(action=action) for it, (_, action) in zip(plan, done, strict=True)], True
+        return await patiently(session.clock, "storing jobs", session.control.apply(loaded.definitions)), True
 
     plan, applied = ask(ctx, work)
     if as_json(ctx):
@@ -49,18 +48,18 @@ def apply(ctx: click.Context, paths: tuple[str, ...], dry_run: bool, yes: bool) 
         print(_summary(plan, applied=applied, dry_run=dry_run))
 
 
-def _confirm(plan: list[Planned], *, yes: bool) -> None:
+def _confirm(plan: list[Action], *, yes: bool) -> None:
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
         doing = sum(it.action != "nothing" for it in plan)
         click.confirm(f"Apply {doing} of {len(plan)}?", abort=True)
 
 
-def _show(plan: list[Planned]) -> None:
+def _show(plan: list[Action]) -> None:
     if plan:
         table(["ACTION", "JOB", "FIELDS"], [(coloured(it.action), str(it.name), ", ".join(it.fields)) for it in plan])
 
 
-def _summary(plan: list[Planned], *, applied: bool, dry_run: bool) -> str:
+def _summary(plan: list[Action], *, applied: bool, dry_run: bool) -> str:
     count = Counter(it.action for it in plan)
     if not plan:
         return "there are no definitions here"
@@ -70,5 +69,5 @@ def _summary(plan: list[Planned], *, applied: bool, dry_run: bool) -> str:
     return f"{count['create']} {words[0]}, {count['change']} {words[1]}, {count['nothing']} unchanged"
 
 
-def _shape(it: Planned) -> dict[str, object]:
+def _shape(it: Action) -> dict[str, object]:
     return {"job": str(it.name), "action": it.action, "fields": list(it.fields)}

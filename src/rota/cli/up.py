@@ -77,5 +77,6 @@ async def _apply(session: Session, path: str) -> None:
     loaded = await patiently(session.clock, "loading definitions", session.control.load([path]))
     if loaded.problems:
         raise InvalidInput(loaded.problems)
-    for name, action in await session.control.apply(loaded.definitions):
-        log.info("job " + {"create": "created", "change": "changed", "nothing": "unchanged"}[action], job=str(name))
+    for it in await session.control.apply(loaded.definitions):
+        done = {"create": "created", "change": "changed", "nothing": "unchanged"}[it.action]
+        log.info(f"job {done}", job=str(it.name))

@@ -14,7 +14,7 @@ import structlog
 from rota.config import DefinitionsConfig
 from rota.errors import InvalidInput, Problem
 from rota.loops.loop import Loop
-from rota.model.job import Definition
+from rota.model.job import Definition, JobName
 from rota.ports import Clock
 
 log = structlog.get_logger()
@@ -32,13 +32,23 @@ class Source(Protocol):
         ...
 
 
+class Applied(Protocol):
+    """What became of one definition: create, change or nothing."""
+
+    @property
+    def name(self) -> JobName: ...
+
+    @property
+    def action(self) -> str: ...
+
+
 class Definer(Loop):
     """Applies definitions. Losing a notice of a change costs one sweep, never a definition."""
 
     def __init__(
         self,
         source: Source,
-        apply: Callable[[Sequence[Definition]], Awaitable[Sequence[tuple[object, str]]]],
+        apply: Callable[[Sequence[Definition]], Awaitable[Sequence[Applied]]],
         clock: Clock,
         config: DefinitionsConfig,
     ) -> None:
@@ -71,6 +81,6 @@ class Definer(Loop):
         except InvalidInput as error:
             log.warning("the definitions were not applied", reason=str(error))
             return
-        for name, action in actions:
-            if action != "nothing":
-                log.info(f"job {action}d", job=str(name))
+        for it in actions:
+            if it.action != "nothing":
+                log.info(f"job {it.action}d", job=str(it.name))
