@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from rota.backends.sql import commit as commit_module
 from rota.backends.sql import schema
@@ -37,6 +37,11 @@ def with_other_keys(plan: Plan, now: datetime, *rest: Any, _real: Any = commit_m
     return _real(msgspec.structs.replace(plan, runs=runs), now, *rest)
 
 
+def dawdle(conn: Connection) -> None:
+    """Give others time to read the same, so that a race that can be lost is lost."""
+    conn.exec_driver_sql("SELECT pg_sleep(0.1)" if conn.dialect.name == "postgresql" else "SELECT SLEEP(0.1)")
+
+
 def without_locks() -> Patches:
     """Check, then act: rows are read without locking them, the fence of the update is gone, and so is the last net,
     the unique key of a run."""
@@ -51,7 +56,15 @@ def without_locks() -> Patches:
         return update
 
     plain = {"locked": lambda self, query, skip=False: query}
+    read = SqlStore._locked_jobs
+
+    def read_and_dawdle(self: SqlStore, conn: Connection, *wanted: Any, **how: Any) -> Any:
+        jobs = read(self, conn, *wanted, **how)
+        dawdle(conn)
+        return jobs
+
     return [
+        patch.object(SqlStore, "_locked_jobs", read_and_dawdle),
         patch.multiple(PostgreSQL, **plain, update_jobs=unfenced(PostgreSQL)),
         patch.multiple(MySQL, **plain, update_jobs=unfenced(MySQL)),
         patch.object(commit_module, "rows", with_other_keys),
@@ -70,6 +83,7 @@ def counting_before_the_lock() -> Patches:
             found = [job_of(row) for row in conn.execute(select(schema.job).order_by(schema.job.c.id))]
             keys = sorted(set(rule.keys(found)))
             counted.update(crowds(conn, keys, found))
+            dawdle(conn)
             return lock(conn)
 
         def late(conn: Any, keys: Any, jobs: Any) -> Any:
