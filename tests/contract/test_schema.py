@@ -208,6 +208,8 @@ def test_the_file_system_of_a_path_is_known(tmp_path: Path) -> None:
         "sqlite://host/path",
         "sqlite:///x.db?mode=ro",
         "sqlite:///x.db?synchronous=MAYBE",
+        "postgresql://u@localhost/x?service=evil",
+        "mysql://u@localhost/x?local_infile=1",
     ],
 )
 def test_a_bad_store_url_is_an_error_that_names_the_field(url: str) -> None:

@@ -72,20 +72,24 @@ def _open_file(url: URL, clock: Clock) -> Database:
 
 
 def _open_postgresql(url: URL, clock: Clock) -> Database:
-    settings = {"server_settings": PostgreSQL.session, "timeout": _CONNECT_S, "command_timeout": STATEMENT_S + LOCK_S}
+    _refuse_options(url, {"ssl"})
+    settings = {"server_settings": PostgreSQL.session, "timeout": _CONNECT_S}
     writer, reader = _engines(url.set(drivername="postgresql+asyncpg"), settings)
     return ServerDatabase(PostgreSQL(), writer, reader, clock)
 
 
 def _open_mysql(url: URL, clock: Clock) -> Database:
-    query = {"charset": "utf8mb4", **url.query}
-    settings = {
-        "connect_timeout": _CONNECT_S,
-        "read_timeout": STATEMENT_S + LOCK_S,  # a connection that died silently would be waited for without end
-        "init_command": _mysql_session(),
-    }
-    writer, reader = _engines(url.set(drivername="mysql+asyncmy", query=query), settings)
+    _refuse_options(url, set())
+    settings = {"connect_timeout": _CONNECT_S, "init_command": _mysql_session()}
+    writer, reader = _engines(url.set(drivername="mysql+asyncmy", query={"charset": "utf8mb4"}), settings)
     return ServerDatabase(MySQL(), writer, reader, clock)
+
+
+def _refuse_options(url: URL, known: set[str]) -> None:
+    """Options go to the driver, which has dangerous ones."""
+    if unknown := sorted(set(url.query) - known):
+        allowed = f"only {', '.join(sorted(known))}" if known else "none"
+        raise InvalidInput.of("store", f"{', '.join(unknown)} cannot be set in this URL; allowed: {allowed}")
 
 
 def _mysql_session() -> str:

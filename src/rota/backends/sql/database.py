@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from rota.backends.sql.dialect import Dialect
+from rota.backends.sql.dialect import LOCK_S, STATEMENT_S, Dialect
 from rota.errors import CommitUnknown, StoreUnavailable
 from rota.ports import Clock
 
@@ -26,9 +26,9 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 
 ATTEMPTS_MAX = 10
-PATIENCE_S = 20.0
-"""How long a transaction may take before its server counts as gone: a little more than the server's own timeouts. One
-that was cut off sends nothing, not even an error."""
+PATIENCE_S = float(STATEMENT_S + LOCK_S)
+"""How long a transaction or its commit may take before the server counts as gone. One that was cut off sends nothing,
+not even an error, and the drivers would wait for it without end."""
 
 
 class Database(Protocol):

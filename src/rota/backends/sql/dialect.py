@@ -206,6 +206,7 @@ class MySQL:
         return found
 
     def migration_lock(self, conn: Connection) -> None:
+        conn.exec_driver_sql("SET SESSION lock_wait_timeout = 600 /*M! , max_statement_time = 0 */")
         if conn.exec_driver_sql("SELECT GET_LOCK(CONCAT('rota.', DATABASE()), 600)").scalar() != 1:
             raise TimeoutError("another node has been migrating this database for ten minutes")
 
