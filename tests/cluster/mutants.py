@@ -26,8 +26,9 @@ from rota.backends.sql import store as store_module
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.rows import job_of, to_us
 from rota.backends.sql.store import SqlStore
-from rota.core.fire import new_items, own_key, seed_of
+from rota.core.fire import new_items, own_key
 from rota.core.instants import upcoming
+from rota.core.owed import seed_of
 from rota.model.job import Job
 from rota.model.plan import Committed, Facts, JobChange, NewRun, Pending, Plan, Rule, Upcoming
 from rota.model.states import Cause, JobState, RunState

@@ -21,6 +21,7 @@ from rota.backends.sql.dialect import MySQL, PostgreSQL
 from rota.backends.sql.rows import job_of
 from rota.backends.sql.store import SqlStore
 from rota.core import define, fire
+from rota.core.conclude import conclude
 from rota.core.overlap import Floor
 from rota.model.job import Job
 from rota.model.plan import Facts, Plan
@@ -110,7 +111,7 @@ def insert_without_advance() -> Patches:
 
 def no_settling() -> Patches:
     """Apply, pause and delete forget what the old revision owes."""
-    return [patch.object(define, "settle", lambda job, facts, floor: (job, []))]
+    return [patch.object(define, "settle", lambda job, now, floor: (job, []))]
 
 
 def no_digest() -> Patches:
@@ -124,7 +125,7 @@ def pause_again() -> Patches:
     def each(facts: Facts, state: JobState, change: Any) -> Plan:
         floor = Floor(facts.crowds)
         done = [change(job, facts, floor) for job in facts.jobs]
-        return define._plan(floor, [it for it, _ in done], [run for _, owed in done for run in owed])
+        return conclude(facts, floor, [it for it, _ in done], [run for _, owed in done for run in owed])
 
     return [patch.object(define, "_each", each)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from rota.clock import SystemClock
 from rota.control import Control
-from rota.core.define import Delete, Pause, Resume
+from rota.core.define import Apply, Delete, Pause, Resume
 from rota.core.end import End
 from rota.core.fire import Fire
 from rota.core.start import Start
@@ -192,10 +192,9 @@ async def test_one_transaction_with_many_jobs_of_one_key_admits_one(store: Store
 
 async def test_jobs_that_replace_each_other_in_one_round_leave_one_live_run(store: Store) -> None:
     jobs = await due_jobs(store, 3, overlap=Overlap(policy=OverlapPolicy.REPLACE, key="newest wins"))
-    for _ in jobs:
-        await store.fire([job.id for job in jobs], Fire())
-    runs = [run for job in jobs for run in await store.runs(RunFilter(job=job.definition.full_name))]
-    assert sorted(run.state for run in runs) == [RunState.CANCELLED, RunState.CANCELLED, RunState.RUNNING]
+    done = await store.fire([job.id for job in jobs], Fire())
+    assert [run.state for run in done.runs] == [RunState.SKIPPED, RunState.SKIPPED, RunState.RUNNING]
+    assert {run.reason for run in done.runs[:2]} == {SkipReason.OVERLAP}
 
 
 async def test_a_key_may_name_a_parameter(store: Store) -> None:
@@ -323,3 +322,59 @@ async def test_a_backlog_longer_than_one_round_is_settled_in_several(store: Stor
     assert [run.slots for run in runs if run.slots > 1][:2] == [2000, 2000]
     assert all(one.last_slot_at < two.slot_at for one, two in pairwise(runs) if one.last_slot_at)
     assert (await stored(store, job.definition)).next_fire_at > last
+
+
+async def test_a_delayed_job_goes_on_when_another_job_replaces_its_run(store: Store) -> None:
+    delayed = await a_due_job(store, rule=Delay(delay_s=3600), overlap=Overlap(policy=OverlapPolicy.QUEUE, key="k"))
+    await store.fire([delayed.id], Fire())
+    assert (await stored(store, delayed.definition)).next_fire_at is None
+    replacing = await a_manual_job(store, overlap=Overlap(policy=OverlapPolicy.REPLACE, key="k"))
+    run = await start(store, replacing, "now")
+    assert run.state is RunState.RUNNING
+    assert (await stored(store, delayed.definition)).next_fire_at is not None
+
+
+async def test_runs_that_end_together_let_in_the_one_that_waits_still(store: Store) -> None:
+    job = await a_manual_job(store, overlap=queue(5))
+    first, second, third = [await start(store, job, str(n)) for n in range(3)]
+    ends = {first.id: RunState.SUCCEEDED, second.id: RunState.CANCELLED}
+    await store.end(list(ends), End(states=ends))
+    states = [await state_of(store, run) for run in (first, second, third)]
+    assert states == [RunState.SUCCEEDED, RunState.CANCELLED, RunState.RUNNING]
+
+
+async def test_a_live_run_counts_when_its_job_becomes_one_that_follows_ends(store: Store) -> None:
+    job = await a_due_job(store)
+    (run,) = (await store.fire([job.id], Fire())).runs
+    changed = a_definition(job.definition.name, rule=Delay(delay_s=3600))
+    await store.change([changed.full_name], Apply(definitions=(changed,)))
+    assert (await stored(store, changed)).next_fire_at is None
+    done = await finish(store, run)
+    assert (await stored(store, changed)).next_fire_at == done.now + timedelta(hours=1)
+
+
+async def test_runs_that_are_allowed_do_not_pass_one_that_waits(store: Store) -> None:
+    waiting = await a_manual_job(store, overlap=Overlap(policy=OverlapPolicy.QUEUE, key="k"))
+    allowed = await a_manual_job(store, overlap=Overlap(policy=OverlapPolicy.ALLOW, live_max=5, key="k"))
+    first = await start(store, allowed, "1")
+    queued = await start(store, waiting, "2")
+    assert (await start(store, allowed, "3")).state is RunState.SKIPPED
+    await finish(store, first)
+    assert await state_of(store, queued) is RunState.RUNNING
+
+
+async def test_a_key_that_many_want_at_once_is_no_deadlock(another: Open) -> None:
+    stores = [await another() for _ in range(3)]
+    jobs = [await a_manual_job(stores[0], overlap=Overlap(key="wanted")) for _ in range(8)]
+    runs = await asyncio.gather(*(start(stores[n % 3], job, f"{n}-{job.id}") for n in range(6) for job in jobs))
+    assert len(runs) == 48
+    assert sum(run.state is RunState.RUNNING for run in runs) == 1
+
+
+async def test_many_large_definitions_are_changed_at_once(store: Store) -> None:
+    definitions = [a_definition(params={"text": "x" * 60_000}) for _ in range(400)]
+    names = [it.full_name for it in definitions]
+    await store.change(names, Apply(definitions=tuple(definitions)))
+    changed = [a_definition(it.name, params=it.params, title="changed") for it in definitions]
+    done = await store.change(names, Apply(definitions=tuple(changed)))
+    assert len(done.plan.jobs) == 400

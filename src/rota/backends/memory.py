@@ -18,7 +18,6 @@ from rota.model.plan import (
     Committed,
     Crowd,
     Facts,
-    JobChange,
     JobFilter,
     LiveRun,
     NewJob,
@@ -78,7 +77,7 @@ class MemoryStore:
     async def fire(self, job_ids: Sequence[int], rule: Rule) -> Committed:
         now = self._clock.wall()
         jobs = [self._jobs[it] for it in sorted(job_ids) if it in self._jobs]
-        return self._decide([job for job in jobs if job.is_due(now)], rule)
+        return self._decide([job for job in jobs if job.is_due(now)], rule, counts_all=False)
 
     async def change(
         self,
@@ -154,13 +153,19 @@ class MemoryStore:
         runs: Sequence[Run] = (),
         known: Sequence[RunKey] = (),
         more_keys: Iterable[str] = (),
+        counts_all: bool = True,
     ) -> Committed:
         keys = {*rule.keys(jobs), *(run.overlap_key for run in runs), *more_keys}
+        crowds = {key: self._crowd(key, jobs) for key in keys}
+        others = self._others(jobs, crowds)
         facts = Facts(
             now=self._clock.wall(),
             jobs=tuple(jobs),
-            crowds={key: self._crowd(key, jobs) for key in keys},
-            live={job.id: self._live_of(job.id) for job in jobs if job.definition.follows_ends},
+            crowds=crowds,
+            others=tuple(others),
+            live={
+                job.id: self._live_of(job.id) for job in (*jobs, *others) if counts_all or job.definition.follows_ends
+            },
             runs=tuple(runs),
             known={key: self._runs[self._keys[key]] for key in known if key in self._keys},
         )
@@ -168,6 +173,11 @@ class MemoryStore:
         return Committed(
             now=facts.now, plan=plan, runs=tuple(self._commit(plan, facts.now)) or tuple(facts.known.values())
         )
+
+    def _others(self, jobs: Sequence[Job], crowds: dict[str, Crowd]) -> list[Job]:
+        live = {run.job_id for crowd in crowds.values() for run in (*crowd.runs, *crowd.waiting)}
+        strangers = [self._jobs[it] for it in sorted(live - {job.id for job in jobs})]
+        return [job for job in strangers if job.definition.follows_ends]
 
     def _crowd(self, key: str, jobs: Iterable[Job]) -> Crowd:
         live = self._live[key].values()
@@ -196,14 +206,16 @@ class MemoryStore:
             self._live[run.overlap_key].pop(run.id, None)
 
     def _commit(self, plan: Plan, now: datetime) -> list[Run]:
-        job_ids = [self._create(new, now) for new in plan.new_jobs]
         for change in plan.jobs:
-            self._advance(change)
+            assert self._jobs[change.was.id] == change.was, "the plan was made on other facts"
+        for new_run in plan.runs:
+            assert (new_run.job_id, new_run.cause, new_run.key) not in self._keys, f"{new_run.key} was fired twice"
+        job_ids = [self._create(new, now) for new in plan.new_jobs]
+        self._jobs.update((change.was.id, change.now) for change in plan.jobs)
         moved = [self._items[it] for move in plan.moves for it in self._items_of[move.run_id]]
         followers = [item for item in moved if item.state in UNSTARTED]
         written = rows(plan, now, self._actor, NewIds(job_ids, self._run_ids, self._row_ids), followers)
         for run in written.runs:
-            assert run.unique not in self._keys, f"{run.unique} was fired twice"
             self._keys[run.unique] = run.id
             self._put(run)
         for item in written.items:
@@ -212,7 +224,8 @@ class MemoryStore:
         for move in plan.moves:
             self._move(move, followers, now)
         for live in plan.cancels:
-            self._put(msgspec.structs.replace(self._runs[live.id], cancel_at=now))
+            run = self._runs[live.id]
+            self._put(msgspec.structs.replace(run, cancel_at=run.cancel_at or now))
         self._events += written.events
         return written.runs
 
@@ -221,10 +234,6 @@ class MemoryStore:
         self._jobs[job.id] = job
         self._names[new.definition.full_name] = job.id
         return job.id
-
-    def _advance(self, change: JobChange) -> None:
-        assert self._jobs[change.was.id] == change.was, "the plan was made on other facts"
-        self._jobs[change.was.id] = change.now
 
     def _move(self, move: RunMove, followers: Sequence[Item], now: datetime) -> None:
         run = self._runs[move.run_id]

@@ -11,8 +11,10 @@ from datetime import datetime
 
 import msgspec
 
-from rota.core.fire import first_instant, own_key, settle
+from rota.core.conclude import conclude
+from rota.core.fire import own_key, settle
 from rota.core.overlap import Floor
+from rota.core.owed import first_instant, kept_slot
 from rota.model.job import Definition, Job, JobName
 from rota.model.plan import Facts, JobChange, NewJob, NewRun, Plan
 from rota.model.states import JobState, RunState, SkipReason
@@ -43,7 +45,7 @@ class Apply(_Change, frozen=True, kw_only=True):
         floor = Floor(facts.crowds)
         stored = {job.definition.full_name: job for job in facts.jobs}
         new = tuple(
-            NewJob(definition=wanted, digest=known, next=first_instant(wanted, facts.now, None))
+            NewJob(definition=wanted, digest=known, next=first_instant(wanted, facts.now))
             for wanted, known in zip(self.definitions, self.digests, strict=True)
             if wanted.full_name not in stored
         )
@@ -54,7 +56,7 @@ class Apply(_Change, frozen=True, kw_only=True):
                 change, owed = _redefine(job, wanted, known, facts, floor)
                 changes.append(change)
                 runs += owed
-        return _plan(floor, changes, runs, new)
+        return conclude(facts, floor, changes, runs, new)
 
 
 class Pause(_Change, frozen=True, kw_only=True):
@@ -81,14 +83,14 @@ class Delete(_Change, frozen=True, kw_only=True):
         for job in facts.jobs:
             if job.state is JobState.DELETED:
                 continue
-            after, owed = settle(job, facts, floor)
+            after, owed = settle(job, facts.now, floor)
             runs += [_withdrawn(run) for run in owed]
             changes.append(_revise(job, after, facts.now, "job.deleted", state=JobState.DELETED, next_=None))
         deleted = {change.was.id for change in changes}
         for key, crowd in facts.crowds.items():
             for job_id in deleted & {run.job_id for run in crowd.waiting}:
                 floor.withdraw(key, job_id)
-        return _plan(floor, changes, runs)
+        return conclude(facts, floor, changes, runs)
 
 
 def compare(stored: Mapping[JobName, Job], definitions: Iterable[Definition]) -> list[tuple[JobName, str]]:
@@ -108,23 +110,27 @@ def _is_same(job: Job, known: str) -> bool:
 
 
 def _redefine(job: Job, wanted: Definition, known: str, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:
-    after, owed = settle(job, facts, floor)
+    after, owed = settle(job, facts.now, floor)
     paused = job.state is JobState.PAUSED
-    live = facts.live.get(job.id, 0) + sum(run.state.live for run in owed)
-    first = None if paused else first_instant(wanted, facts.now, after.settled_at, live=live)
+    first = None if paused else kept_slot(after.pending, wanted, facts.now) or _first(wanted, after, facts.now)
     after = msgspec.structs.replace(after, definition=wanted, digest=known, version=job.version + 1)
     kind = "job.created" if job.state is JobState.DELETED else "job.changed"
     state = JobState.PAUSED if paused else JobState.ENABLED
     return _revise(job, after, facts.now, kind, state=state, next_=first), owed
 
 
+def _first(definition: Definition, job: Job, now: datetime) -> Instant | None:
+    """When a trigger follows ends, a live run may bring one: the conclusion of the decision knows."""
+    return None if definition.follows_ends else first_instant(definition, now, job.settled_at)
+
+
 def _pause(job: Job, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:
-    after, owed = settle(job, facts, floor)
+    after, owed = settle(job, facts.now, floor)
     return _revise(job, after, facts.now, "job.paused", state=JobState.PAUSED, next_=None), owed
 
 
 def _resume(job: Job, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:
-    first = first_instant(job.definition, facts.now, job.settled_at, live=facts.live.get(job.id, 0))
+    first = _first(job.definition, job, facts.now)
     return _revise(job, job, facts.now, "job.resumed", state=JobState.ENABLED, next_=first), []
 
 
@@ -138,15 +144,9 @@ def _withdrawn(run: NewRun) -> NewRun:
 def _each(facts: Facts, state: JobState, change: _Changer) -> Plan:
     floor = Floor(facts.crowds)
     done = [change(job, facts, floor) for job in facts.jobs if job.state is state]
-    return _plan(floor, [it for it, _ in done], [run for _, owed in done for run in owed])
+    return conclude(facts, floor, [it for it, _ in done], [run for _, owed in done for run in owed])
 
 
 def _revise(was: Job, after: Job, now: datetime, kind: str, *, state: JobState, next_: Instant | None) -> JobChange:
     revised = msgspec.structs.replace(after.armed(next_), state=state, revision=was.revision + 1, changed_at=now)
     return JobChange(was=was, now=revised, kind=kind)
-
-
-def _plan(floor: Floor, jobs: Iterable[JobChange], runs: Iterable[NewRun], new: tuple[NewJob, ...] = ()) -> Plan:
-    return Plan(
-        new_jobs=new, jobs=tuple(jobs), runs=tuple(runs), moves=tuple(floor.moves), cancels=tuple(floor.cancels)
-    )

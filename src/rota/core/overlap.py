@@ -20,6 +20,8 @@ class _Crowd:
     waiting: int
     runs: list[LiveRun]
     queue: list[LiveRun]
+    new_running: int = 0
+    new_waiting: int = 0
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class Floor:
     _crowds: dict[str, _Crowd] = field(default_factory=dict)
     moves: list[RunMove] = field(default_factory=list)
     cancels: list[LiveRun] = field(default_factory=list)
+    replaced: dict[str, int] = field(default_factory=dict)
+    """How many of the runs that this decision admitted, the first ones of each key, a later one replaced."""
 
     def admit(self, key: str, overlap: Overlap) -> tuple[RunState, SkipReason | None]:
         """Say how one more run under this key begins, and count it."""
@@ -38,22 +42,20 @@ class Floor:
             case OverlapPolicy.FORBID:
                 return self._start(crowd, free=crowd.running + crowd.waiting == 0)
             case OverlapPolicy.ALLOW:
-                return self._start(crowd, free=crowd.running < overlap.live_max)
+                return self._start(crowd, free=crowd.running < overlap.live_max and crowd.waiting == 0)
             case OverlapPolicy.QUEUE:
                 if crowd.running + crowd.waiting == 0:
                     return self._start(crowd, free=True)
                 return self._wait(crowd, room=crowd.waiting < overlap.queue_max)
             case OverlapPolicy.REPLACE:
-                self._clear(crowd)
+                self._clear(key, crowd)
                 if crowd.running == 0:
                     return self._start(crowd, free=True)
                 return self._wait(crowd, room=True)
 
     def end(self, key: str, run: LiveRun, state: RunState) -> None:
-        """Take a live run off the floor and let the longest waiting one in, if there is room now."""
-        crowd = self._crowd(key)
-        self._leave(crowd, run, state)
-        self.release(key)
+        """Take a live run off the floor. When all that end are off, `release`."""
+        self._leave(self._crowd(key), run, state)
 
     def release(self, key: str) -> None:
         """Start the longest waiting run of a key under which nothing runs any more."""
@@ -80,17 +82,23 @@ class Floor:
         if not free:
             return RunState.SKIPPED, SkipReason.OVERLAP
         crowd.running += 1
+        crowd.new_running += 1
         return RunState.RUNNING, None
 
     def _wait(self, crowd: _Crowd, *, room: bool) -> tuple[RunState, SkipReason | None]:
         if not room:
             return RunState.SKIPPED, SkipReason.OVERLAP
         crowd.waiting += 1
+        crowd.new_waiting += 1
         return RunState.WAITING, None
 
-    def _clear(self, crowd: _Crowd) -> None:
-        """Cancel everything live that was there before this decision: at once what no node was given, by request what
-        has processes."""
+    def _clear(self, key: str, crowd: _Crowd) -> None:
+        """Cancel everything live: at once what no node was given, by request what has processes. What this very
+        decision admitted never was."""
+        self.replaced[key] = self.replaced.get(key, 0) + crowd.new_running + crowd.new_waiting
+        crowd.running -= crowd.new_running
+        crowd.waiting -= crowd.new_waiting
+        crowd.new_running = crowd.new_waiting = 0
         for run in [*crowd.runs, *crowd.queue]:
             if run.started:
                 self.cancels.append(run)

@@ -7,8 +7,8 @@ from datetime import datetime
 from itertools import islice
 
 from rota.core import cron
-from rota.core.fire import seed_of
 from rota.core.instants import after_end, upcoming
+from rota.core.owed import seed_of
 from rota.core.slots import MICRO, time_of_day
 from rota.core.zones import DAY_S, Stretch, WallClock, wall_clock, zone
 from rota.errors import InvalidInput

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rota.core.conclude import conclude
 from rota.core.fire import new_items
 from rota.core.overlap import Floor
 from rota.model.job import Job, JobName, overlap_key
@@ -43,7 +44,7 @@ class Start(Value, frozen=True, kw_only=True):
             params=self.params,
             items=items,
         )
-        return Plan(runs=(run,), moves=tuple(floor.moves), cancels=tuple(floor.cancels))
+        return conclude(facts, floor, runs=(run,))
 
     def _overlap_key(self, job: Job) -> str:
         return overlap_key(job.id, job.definition, {**job.definition.params, **self.params})

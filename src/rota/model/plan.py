@@ -35,12 +35,17 @@ class Crowd(Value, frozen=True, kw_only=True):
 
 
 class Facts(Value, frozen=True, kw_only=True):
-    """What was read under lock. `crowds` has every overlap key that the rule named, `live` the live runs of each job
-    whose trigger follows ends, `known` the runs that were asked for and exist."""
+    """What was read under lock.
+
+    `crowds` has every overlap key that the rule named; `others` are jobs beside those asked for whose runs the rule may
+    end and whose triggers follow ends; `live` is how many live runs a job has, where that may matter; `known` are the
+    runs that were asked for and exist.
+    """
 
     now: datetime
     jobs: tuple[Job, ...]
     crowds: Mapping[str, Crowd]
+    others: tuple[Job, ...] = ()
     live: Mapping[int, int] = {}
     runs: tuple[Run, ...] = ()
     known: Mapping[RunKey, Run] = {}

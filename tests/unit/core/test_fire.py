@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rota.core.conclude import conclude
 from rota.core.define import Apply, Pause, compare
-from rota.core.fire import SLOTS_MAX, Fire, first_instant, seed_of, settle
+from rota.core.fire import Fire, settle
 from rota.core.instants import upcoming
 from rota.core.overlap import Floor
+from rota.core.owed import SLOTS_MAX, first_instant, seed_of
 from rota.model.job import Definition, Job, Misfire, MisfirePolicy
 from rota.model.plan import Crowd, Facts, NewRun, Plan
 from rota.model.states import JobState, RunState, SkipReason
-from rota.model.trigger import Calendar, Every, Instant
+from rota.model.trigger import Calendar, Endless, Every, Instant, Pace
 from rota.model.value import digest
 from tests.factories import EVERY_SECOND, a_definition, allow, cron
 
@@ -82,7 +84,7 @@ def test_every_slot_up_to_now_is_recorded_once_and_what_starts_follows_the_polic
     definition = a_definition(rule=Every(every_s=period), schedule={"start_at": T0}, **more)
     job, now = a_job(definition), T0 + timedelta(seconds=late * period)
     facts = facts_of(job, now=now)
-    after, runs = settle(job, facts, Floor(facts.crowds))
+    after, runs = settle(job, now, Floor(facts.crowds))
     slots = [T0 + n * timedelta(seconds=period) for n in range(int(late) + 2)]
     due = [slot for slot in slots if slot <= now]
     assert slots_in(runs, timedelta(seconds=period)) == due
@@ -183,3 +185,56 @@ def test_apply_says_beforehand_what_it_would_do() -> None:
     stored = {it.full_name: a_job(it) for it in (same, other)}
     changed = a_definition("other", title="is")
     assert [action for _, action in compare(stored, [same, changed, new])] == ["nothing", "change", "create"]
+
+
+def test_a_job_that_follows_ends_never_comes_back_to_a_slot_it_had() -> None:
+    """The clock steps back over the opening of its hours: the opening was decided on already."""
+    definition = a_definition(rule=Endless(paces=(Pace(pause_s=0.5, fields="0 12"),)))
+    after = fired(a_job(definition), T0).jobs[0].now
+    assert after.settled_at == T0
+    facts = Facts(now=T0 - timedelta(minutes=2), jobs=(after,), crowds={})
+    (change,) = conclude(facts, Floor({})).jobs
+    assert change.now.next_slot_at is not None
+    assert change.now.next_slot_at > T0
+
+
+NEWEST = [(MisfirePolicy.ONCE, 1), (MisfirePolicy.ALL, 10), (MisfirePolicy.SKIP, 0)]
+
+
+@pytest.mark.parametrize(("policy", "count"), NEWEST)
+def test_a_long_backlog_that_ends_on_closed_days_still_runs_the_newest_open_slots(
+    policy: MisfirePolicy, count: int
+) -> None:
+    friday, sunday = datetime(2026, 3, 6, 18, tzinfo=UTC), datetime(2026, 3, 8, 12, tzinfo=UTC)
+    calendar = Calendar(name="weekdays", weekdays=(0, 1, 2, 3, 4))
+    misfire = Misfire(policy=policy, grace_s=1, count_max=10)
+    rule, schedule = Every(every_s=10), {"calendar": calendar}
+    job = a_job(a_definition(rule=rule, schedule=schedule, misfire=misfire, overlap=allow()), next_at=friday)
+    facts = facts_of(job, now=sunday)
+    _, runs = settle(job, sunday, Floor(facts.crowds))
+    started = [run.slot_at for run in runs if run.state is RunState.RUNNING]
+    last = datetime(2026, 3, 6, 23, 59, 50, tzinfo=UTC)
+    assert started == [last - timedelta(seconds=10 * n) for n in reversed(range(count))]
+
+
+def test_a_slot_that_jitter_holds_back_is_not_lost_when_the_jitter_is_taken_away() -> None:
+    hourly = a_definition("spread", rule=cron("0 * * * *"))
+    spread = a_definition("spread", rule=cron("0 * * * *"), schedule={"jitter_s": 3000})
+    first = first_instant(spread, T0 - timedelta(seconds=1))
+    assert first is not None
+    assert first.slot_at == T0
+    assert first.due_at > T0 + timedelta(seconds=5)
+    job = Job.created(1, spread, digest(spread), first, T0 - timedelta(days=1))
+    plan = Apply(definitions=(hourly,)).decide(facts_of(job, now=T0 + timedelta(seconds=5)))
+    assert plan.jobs[0].now.next_slot_at == T0
+    other = a_definition("spread", rule=cron("30 * * * *"))
+    plan = Apply(definitions=(other,)).decide(facts_of(job, now=T0 + timedelta(seconds=5)))
+    assert plan.jobs[0].now.next_slot_at == T0 + timedelta(minutes=30)
+
+
+def test_one_transaction_decides_on_a_bounded_number_of_slots() -> None:
+    one = a_job(a_definition(rule=EVERY_SECOND, overlap=allow()))
+    jobs = [msgspec.structs.replace(one, id=n + 1) for n in range(50)]
+    plan = Fire().decide(facts_of(*jobs, now=T0 + timedelta(hours=2)))
+    assert sum(run.slots for run in plan.runs) == 10 * SLOTS_MAX
+    assert len(plan.jobs) == 10

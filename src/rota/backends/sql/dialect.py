@@ -191,7 +191,7 @@ class MySQL:
         conn.exec_driver_sql(f"INSERT IGNORE INTO {table.name} (`{column}`) VALUES (%s)", [(key,) for key in keys])  # noqa: S608 - no input in it
 
     def update_jobs(self, conn: Connection, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> int:
-        return conn.exec_driver_sql(_mysql_update(columns), (json.dumps(rows),)).rowcount
+        return sum(conn.exec_driver_sql(_mysql_update(columns), (text,)).rowcount for text in _texts(rows))
 
     def code(self, error: DBAPIError) -> str:
         arguments = getattr(error.orig, "args", ())
@@ -211,6 +211,7 @@ class MySQL:
             raise TimeoutError("another node has been migrating this database for ten minutes")
 
 
+_PACKET = 1_000_000
 _MYSQL_NOW = text("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)")
 
 
@@ -226,6 +227,20 @@ def _mysql_update(columns: tuple[str, ...]) -> str:
     """  # noqa: S608 - no input in it
 
 
+def _texts(rows: Sequence[tuple[Any, ...]]) -> Iterable[str]:
+    """Rows as JSON arrays, none much longer than a server takes in one packet."""
+    lines: list[str] = []
+    size = 0
+    for row in rows:
+        line = json.dumps(row)
+        if lines and size + len(line) > _PACKET:
+            yield f"[{','.join(lines)}]"
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line)
+    yield f"[{','.join(lines)}]"
+
+
 def _mysql_type(column: Any) -> str:
     if isinstance(column.type, String):
         return "MEDIUMTEXT" if column.type.length is None else f"VARCHAR({column.type.length})"
@@ -234,7 +249,7 @@ def _mysql_type(column: Any) -> str:
 
 class SQLite:
     name = "sqlite"
-    retryable = frozenset({"SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_CONSTRAINT_UNIQUE"})
+    retryable = frozenset({"SQLITE_BUSY_SNAPSHOT", "SQLITE_CONSTRAINT_UNIQUE"})
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us

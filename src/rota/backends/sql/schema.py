@@ -89,6 +89,7 @@ run = _table(
     Column("params", _LONG_TEXT, nullable=False),
     UniqueConstraint("job_id", "cause", "key", name="rota_run_key"),
     Index("rota_run_live", "overlap_key", "ended_at"),
+    Index("rota_run_live_of_job", "job_id", "ended_at"),
     Index("rota_run_by_job", "job_id", "created_at"),
     Index("rota_run_by_age", "created_at"),
 )

@@ -64,7 +64,7 @@ class SqlStore:
             wanted = and_(self._dialect.among(j.id, job_ids), j.next_fire_at.is_not(None))
             return self._locked_jobs(conn, wanted, skip=True)
 
-        return await self._decide(lock, rule)
+        return await self._decide(lock, rule, counts_all=False)
 
     async def change(
         self,
@@ -165,6 +165,7 @@ class SqlStore:
         run_ids: Sequence[int] = (),
         known: Sequence[tuple[JobName, str]] = (),
         waiting: bool = False,
+        counts_all: bool = True,
     ) -> Committed:
         """Lock, read, decide, write, commit."""
         spare: list[Ids] = []
@@ -176,11 +177,16 @@ class SqlStore:
             more_keys = self._waiting_keys(conn, jobs) if waiting else ()
             keys = sorted({*rule.keys(jobs), *(run.overlap_key for run in runs), *more_keys})
             self._lock_keys(conn, keys)
+            crowds = self._crowds(conn, keys, jobs)
+            others = self._others(conn, jobs, crowds)
             facts = Facts(
                 now=from_us(self._dialect.now_us(conn)),
                 jobs=tuple(jobs),
-                crowds=self._crowds(conn, keys, jobs),
-                live=self._live(conn, [job.id for job in jobs if job.definition.follows_ends]),
+                crowds=crowds,
+                others=tuple(others),
+                live=self._live(
+                    conn, [job.id for job in (*jobs, *others) if counts_all or job.definition.follows_ends]
+                ),
                 runs=self._runs_to_end(conn, run_ids),
                 known=self._known(conn, jobs, known),
             )
@@ -213,13 +219,31 @@ class SqlStore:
         return found
 
     def _lock_keys(self, conn: Connection, keys: Sequence[str]) -> None:
-        """Lock the rows of explicit overlap keys; a job's own key is its job row, which is locked already."""
+        """Lock the rows of explicit overlap keys; a job's own key is its job row, which is locked already.
+
+        Rows are made when a key is first seen. Inserting what is there would take a weaker lock first, and two that
+        then want the stronger one would wait for each other.
+        """
         explicit = [key for key in keys if not key.startswith("job:")]
-        if explicit:
-            self._dialect.insert_missing(conn, schema.overlap, explicit)
-            column = schema.overlap.c.key
-            query = select(column).where(self._dialect.among(column, explicit)).order_by(column)
-            conn.execute(self._dialect.locked(query)).all()
+        if not explicit:
+            return
+        column = schema.overlap.c.key
+        query = self._dialect.locked(select(column).where(self._dialect.among(column, explicit)).order_by(column))
+        missing = sorted(set(explicit) - set(conn.scalars(query)))
+        if missing:
+            self._dialect.insert_missing(conn, schema.overlap, missing)
+            conn.execute(query).all()
+
+    def _others(self, conn: Connection, jobs: Sequence[Job], crowds: dict[str, Crowd]) -> list[Job]:
+        """Lock the other jobs whose runs may be replaced and that would then have to be armed again."""
+        if not any(job.definition.overlap.policy is OverlapPolicy.REPLACE for job in jobs):
+            return []
+        live = {run.job_id for crowd in crowds.values() for run in (*crowd.runs, *crowd.waiting)}
+        strangers = live - {job.id for job in jobs}
+        wanted = self._dialect.among(schema.job.c.id, strangers)
+        seen = [job_of(row) for row in conn.execute(select(schema.job).where(wanted))] if strangers else []
+        follow = [job.id for job in seen if job.definition.follows_ends]
+        return self._locked_jobs(conn, self._dialect.among(schema.job.c.id, follow)) if follow else []
 
     def _waiting_keys(self, conn: Connection, jobs: Sequence[Job]) -> Sequence[str]:
         """Nobody can begin to wait for these jobs meanwhile: that needs their locks."""

@@ -74,6 +74,7 @@ def upgrade() -> None:
         UniqueConstraint("job_id", "cause", "key", name="rota_run_key"),
     )
     create_index("rota_run_live", "rota_run", ["overlap_key", "ended_at"])
+    create_index("rota_run_live_of_job", "rota_run", ["job_id", "ended_at"])
     create_index("rota_run_by_job", "rota_run", ["job_id", "created_at"])
     create_index("rota_run_by_age", "rota_run", ["created_at"])
     create_table(
