@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import socket
 import tomllib
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from rota.errors import InvalidInput, Problem
 from rota.model.value import Value
 
 FILE = "rota.toml"
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
 class StoreConfig(Value, frozen=True, kw_only=True):
@@ -162,6 +164,8 @@ def _typed(setting: Setting, value: object) -> str | bool | int | float:
     if kind is str:
         if not isinstance(value, str) or "\0" in value:
             raise ValueError("must be a text")
+        if setting.name == "node.name" and value and not NODE_NAME.fullmatch(value):
+            raise ValueError("must be 1 to 100 of A-Z a-z 0-9 . _ -, beginning with a letter or digit")
         return value
     if kind is bool:
         return _truth(value)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TRIES = 5
-CATCH_UP = timedelta(minutes=5)
+CATCH_UP = timedelta(seconds=10)
+CATCH_UP_ROUNDS = 1000
 
 
 class Action(NamedTuple):
@@ -160,12 +161,15 @@ class Control:
         return await self._store.change(names, rule, waiting=waiting)
 
     async def _catch_up(self, names: Sequence[JobName]) -> None:
-        """Fire a long backlog in rounds first: settling it in the change itself would hold its locks too long."""
-        while True:
+        """Fire a backlog in rounds first: settling it in the change itself would hold its locks too long. A job that
+        somebody else is firing is waited for, within reason."""
+        for _ in range(CATCH_UP_ROUNDS):
             found, now = await self._store.named(names), await self._store.now()
             behind = [job.id for job in found if job.is_due(now - CATCH_UP)]
-            if not behind or (await self._store.fire(behind[:10], Fire())).plan.is_empty:
+            if not behind:
                 return
+            if (await self._store.fire(behind[:100], Fire())).plan.is_empty:
+                await self._clock.sleep(0.05)
 
     async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask again when the store did not answer, a few times."""

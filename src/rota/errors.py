@@ -6,6 +6,7 @@
     ├── Refused             the request is understood, but the present state forbids it
     └── StoreError
         ├── StoreRefused    this store must not be used: not durable, wrong file system, schema of another release
+        ├── StoreFault      the store refused what was asked: a bug in rota, or a damaged store; nothing was changed
         └── StoreUnavailable    the store did not answer; nothing was changed
             └── CommitUnknown   the store did not answer the commit: the change is there whole, or not at all
 
@@ -62,6 +63,10 @@ class StoreError(RotaError):
 
 class StoreRefused(StoreError):
     """This store must not be used as it is; the message says why and what to do."""
+
+
+class StoreFault(StoreError):
+    """The store refused what was asked, and would again: a bug in rota, or a damaged store. Nothing was changed."""
 
 
 class StoreUnavailable(StoreError):

@@ -15,12 +15,12 @@ from rota.config import SchedulerConfig
 from rota.core.define import Apply
 from rota.errors import CommitUnknown, StoreUnavailable
 from rota.loops.scheduler import Scheduler
-from rota.model.job import Definition, Misfire, MisfirePolicy
+from rota.model.job import Definition, Misfire, MisfirePolicy, Overlap, OverlapPolicy
 from rota.model.plan import Committed, Rule, RunFilter, Upcoming
 from rota.model.run import Run
 from rota.model.trigger import Every
 from rota.sim.loop import EPOCH, SimClock, SimLoop, simulate
-from tests.factories import a_definition, allow
+from tests.factories import a_definition, allow, cron, put
 
 
 class Unreliable:
@@ -181,3 +181,58 @@ def test_a_wake_ends_the_rest() -> None:
         return list(await all_runs(store))
 
     assert len(simulate(main, seed=1)) == 5
+
+
+async def run_for(loop: SimLoop, store: MemoryStore, seconds: float) -> tuple[Run, ...]:
+    """Let one scheduler work for so long."""
+    clock = SimClock(loop, 1, name="node")
+    node = Scheduler(store, clock, SchedulerConfig())
+    task = asyncio.create_task(node.run())
+    await clock.sleep(seconds)
+    node.stop()
+    await task
+    return await all_runs(store)
+
+
+def test_a_job_that_cannot_be_decided_on_does_not_hold_up_the_others() -> None:
+    """A zone that this node does not know, as in a cluster in which one node has newer data."""
+
+    async def main(loop: SimLoop) -> tuple[Run, ...]:
+        clock = SimClock(loop, 1)
+        store = MemoryStore(clock, actor="test")
+        healthy = [a_definition(rule=Every(every_s=1), overlap=allow(10**6)) for _ in range(20)]
+        poison = a_definition("poison", rule=cron("* * * * *", zone="Moon/Tranquility"))
+        await put(store, [poison], clock.wall() + timedelta(seconds=1))
+        await define(store, healthy)
+        return await run_for(loop, store, 10.5)
+
+    fired = Counter(run.job_id for run in simulate(main, seed=1))
+    assert fired == dict.fromkeys(range(2, 22), 10)
+
+
+def test_jobs_that_replace_each_other_all_leave_their_rows() -> None:
+    async def main(loop: SimLoop) -> tuple[Run, ...]:
+        store = MemoryStore(SimClock(loop, 1), actor="test")
+        overlap = Overlap(policy=OverlapPolicy.REPLACE, key="newest wins")
+        await define(store, [a_definition(rule=Every(every_s=5), overlap=overlap) for _ in range(20)])
+        return await run_for(loop, store, 60.5)
+
+    fired = Counter(run.job_id for run in simulate(main, seed=1))
+    assert fired == dict.fromkeys(range(1, 21), 12)
+
+
+def test_a_backlog_of_many_jobs_is_settled_at_once_in_several_rounds() -> None:
+    async def main(loop: SimLoop) -> tuple[Run, ...]:
+        clock = SimClock(loop, 1)
+        store = MemoryStore(clock, actor="test")
+        jobs = [a_definition(rule=Every(every_s=1), overlap=allow(10**6), backlog_max=0) for _ in range(30)]
+        await define(store, jobs)
+        await clock.sleep(3000)
+        return await run_for(loop, store, 2)
+
+    runs = simulate(main, seed=1)
+    slots: Counter[int] = Counter()
+    for run in runs:
+        slots[run.job_id] += run.slots
+    assert all(count >= 3001 for count in slots.values())
+    assert len(slots) == 30

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rota.model.run import Run
     from rota.model.trigger import Rule
 
-_PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):([^\s]*)@")
+_PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):([^\n]*)@")
 _QUERY = re.compile(r"(?i)([?&][a-z_]*(?:password|passwd|pwd|secret|token)[a-z_]*=)[^&\s]*")
 
 

@@ -91,14 +91,14 @@ def _walk(root: Path, problems: list[Problem]) -> Iterator[Path]:
         problems.append(_problem(Path(error.filename), f"cannot be read: {error.strerror}"))
 
     for folder, folders, names in os.walk(root, onerror=unreadable):
-        folders[:] = sorted(name for name in folders if not _passed_over(name))
+        folders[:] = sorted(name for name in folders if not passed_over(name))
         here = Path(folder)
         home = root.resolve()
         yield from (here / name for name in folders if not (here / name).resolve().is_relative_to(home))
-        yield from (here / name for name in sorted(names) if name.endswith(ENDINGS) and not _passed_over(name))
+        yield from (here / name for name in sorted(names) if name.endswith(ENDINGS) and not passed_over(name))
 
 
-def _passed_over(name: str) -> bool:
+def passed_over(name: str) -> bool:
     """Hidden files, helpers, caches and what editors leave behind."""
     return name.startswith((".", "_", "#", "~"))
 

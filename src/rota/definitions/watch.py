@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
-from rota.definitions.folder import load
+from rota.definitions.folder import ENDINGS, load, passed_over
 from rota.definitions.loaded import Loaded
 from rota.errors import Problem
 from rota.model.job import Definition
@@ -34,11 +34,13 @@ class Watched:
 
 
 def _marks(path: Path) -> Iterator[Mark]:
-    yield from _mark(path)
+    if path.is_file():
+        yield from _mark(path)
     for folder, folders, names in os.walk(path):
-        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        folders[:] = [name for name in folders if not passed_over(name)]
         for name in names:
-            yield from _mark(Path(folder, name))
+            if name.endswith(ENDINGS) and not passed_over(name):
+                yield from _mark(Path(folder, name))
 
 
 def _mark(path: Path) -> Iterator[Mark]:

@@ -1,4 +1,4 @@
-"""One process: which loops run, started in order, stopped in reverse."""
+"""One process: which loops run, and how they are told to stop."""
 
 from __future__ import annotations
 

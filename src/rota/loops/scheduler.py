@@ -16,15 +16,23 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
+import structlog
+
 from rota.config import SchedulerConfig
 from rota.core.fire import Fire
+from rota.errors import StoreUnavailable
 from rota.loops.loop import Loop
 from rota.model.plan import Committed
 from rota.ports import Clock, Store
 
 RETRY_S = 0.05
+HOLD_S = 60.0
 
 Due = tuple[datetime, int]
+Moved = dict[int, datetime | None]
+"""Jobs that were decided on, and when they are due next."""
+
+log = structlog.get_logger()
 
 
 class Scheduler(Loop):
@@ -42,6 +50,7 @@ class Scheduler(Loop):
         self._store = store
         self._config = config
         self._on_fired = on_fired
+        self._held: dict[int, float] = {}
         self.fired = 0
         """Runs written by this scheduler."""
 
@@ -49,9 +58,9 @@ class Scheduler(Loop):
         """Look once, then fire what falls due until it is time to look again."""
         seen = await self._store.upcoming(within_s=self._config.look_s * 1.5, limit=self._config.look_max)
         moment = _Moment(self._clock, seen.now)
-        heap: list[Due] = [(it.next_fire_at, it.job_id) for it in seen.pending]
+        heap: list[Due] = [(it.next_fire_at, it.job_id) for it in seen.pending if not self._is_held(it.job_id)]
         retried: set[int] = set()
-        full = len(heap) == self._config.look_max
+        full = len(seen.pending) == self._config.look_max and len(heap) > 0
         while heap and not self._stopping and (moment.elapsed() < self._config.look_s):
             wait_s = (heap[0][0] - moment.now()).total_seconds()
             if wait_s > 0:
@@ -67,26 +76,49 @@ class Scheduler(Loop):
         return moment.elapsed() < self._config.look_s and heap[0][0] - moment.now() > timedelta(milliseconds=1)
 
     async def _fire(self, job_ids: Sequence[int], heap: list[Due], retried: set[int], moment: _Moment) -> None:
-        """Fire in batches, some at a time; those that nobody could be found for are tried once more."""
+        """Fire in batches, some at a time. Jobs that a batch left out come again soon: at once if it had too much to
+        do, once more if somebody else held them."""
         limit = asyncio.Semaphore(self._config.batches_at_once)
 
-        async def batch(ids: Sequence[int]) -> Committed:
+        async def batch(ids: Sequence[int]) -> Moved:
             async with limit:
-                done = await self._store.fire(ids, Fire())
-            self.fired += len(done.runs)
-            if self._on_fired is not None:
-                self._on_fired(done)
-            return done
+                return await self._fire_batch(ids)
 
         batches = list(_batches(job_ids, self._config.batch_max))
-        for ids, done in zip(batches, await asyncio.gather(*map(batch, batches)), strict=True):
-            moved = {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
+        for ids, moved in zip(batches, await asyncio.gather(*map(batch, batches)), strict=True):
             for job_id, next_fire_at in moved.items():
                 if next_fire_at is not None:
                     heapq.heappush(heap, (next_fire_at, job_id))
-            for job_id in set(ids) - set(moved) - retried:
-                retried.add(job_id)
+            left = set(ids) - set(moved)
+            for job_id in left if moved else left - retried:
                 heapq.heappush(heap, (moment.now() + timedelta(seconds=RETRY_S), job_id))
+            retried |= left
+
+    async def _fire_batch(self, ids: Sequence[int]) -> Moved:
+        """Fire one batch; says when each job that was decided on is due next. One that cannot be decided on is found by
+        halving, and held back, so that it does not hold up the others."""
+        try:
+            done = await self._store.fire(ids, Fire())
+        except StoreUnavailable:
+            raise
+        except Exception as fault:  # noqa: BLE001 - whatever is wrong with one job, the others must fire
+            if len(ids) == 1:
+                self._hold_back(ids[0], fault)
+                return {}
+            half = len(ids) // 2
+            return {**await self._fire_batch(ids[:half]), **await self._fire_batch(ids[half:])}
+        self.fired += len(done.runs)
+        if self._on_fired is not None:
+            self._on_fired(done)
+        return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
+
+    def _hold_back(self, job_id: int, fault: Exception) -> None:
+        self._held[job_id] = self._clock.monotonic() + HOLD_S
+        reason = f"{type(fault).__name__}: {fault}"
+        log.error("a job cannot be fired and is held back", job_id=job_id, again_in_s=HOLD_S, reason=reason)
+
+    def _is_held(self, job_id: int) -> bool:
+        return self._held.get(job_id, 0.0) > self._clock.monotonic()
 
 
 class _Moment:

@@ -13,10 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NotSupportedError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
 from rota.backends.sql.dialect import LOCK_S, STATEMENT_S, Dialect
-from rota.errors import CommitUnknown, StoreUnavailable
+from rota.errors import CommitUnknown, StoreError, StoreFault, StoreUnavailable
 from rota.ports import Clock
 
 if TYPE_CHECKING:
@@ -161,19 +168,20 @@ async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock
             return await once()
         except Lost as error:
             problem = error
-        except IntegrityError as error:
-            problem = error
-            if dialect.code(error) not in dialect.retryable:
-                raise
         except DBAPIError as error:
             problem = error
             is_stale = error.connection_invalidated and attempt == 1  # died in the pool; a new one may serve at once
             if dialect.code(error) not in dialect.retryable and not is_stale:
-                raise StoreUnavailable(f"the {dialect.name} store failed: {error.orig}") from error
+                raise _translated(error, dialect) from error
         except (TimeoutError, SQLAlchemyError, OSError) as error:
             reason = str(error) or "it did not answer in time"
             raise StoreUnavailable(f"the {dialect.name} store cannot be reached: {reason}") from error
         await clock.sleep(0.005 * attempt * (0.5 + clock.chance()))
-    raise StoreUnavailable(
-        f"the {dialect.name} store refused a transaction {ATTEMPTS_MAX} times: {problem}"
-    ) from problem
+    message = f"the {dialect.name} store refused a transaction {ATTEMPTS_MAX} times: {problem}"
+    raise (StoreFault if isinstance(problem, Lost | IntegrityError) else StoreUnavailable)(message) from problem
+
+
+def _translated(error: DBAPIError, dialect: Dialect) -> StoreError:
+    message = f"the {dialect.name} store failed: {error.orig}"
+    asked_wrongly = isinstance(error, DataError | IntegrityError | ProgrammingError | NotSupportedError)
+    return StoreFault(message) if asked_wrongly else StoreUnavailable(message)
