@@ -5,8 +5,11 @@ It answers once, to the descriptor, in the canonical encoding. Whatever the file
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib.util
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterable
@@ -21,6 +24,7 @@ from rota.errors import InvalidInput, Problem
 from rota.model.job import Definition
 from rota.model.value import encode
 
+PR_SET_PDEATHSIG = 1
 MODULE = "rota_file"
 """The name under which the file runs: never `__main__`, and none that another module could have."""
 
@@ -89,8 +93,15 @@ def _wrong(file: str, line: int | None, reason: str) -> Loaded:
     return Loaded((), (Problem("", reason, file, line),))
 
 
+def _end_with_parent() -> None:
+    """On Linux, ask to be killed when the process that wants the answer ends, however it ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main(arguments: list[str]) -> None:
     file, descriptor, today = arguments
+    _end_with_parent()
     sys.dont_write_bytecode = True
     sys.argv = [file]
     answer = encode(read(file, date.fromisoformat(today)))

@@ -6,8 +6,9 @@ file with an error is told of and left out; the others are applied.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 import structlog
 
@@ -27,7 +28,7 @@ class Source(Protocol):
         """A cheap value that differs when anything changed."""
         ...
 
-    async def load(self) -> tuple[Sequence[Definition], Sequence[Problem]]:
+    def load(self) -> Coroutine[Any, Any, tuple[Sequence[Definition], Sequence[Problem]]]:
         """Everything that can be read, and what is wrong with the rest."""
         ...
 
@@ -58,6 +59,7 @@ class Definer(Loop):
         self._config = config
         self._seen: object = None
         self._swept_at: float | None = None
+        self._loading: asyncio.Task[tuple[Sequence[Definition], Sequence[Problem]]] | None = None
         self.problems: tuple[Problem, ...] = ()
 
     async def once(self) -> float:
@@ -68,8 +70,18 @@ class Definer(Loop):
             self._seen, self._swept_at = seen, now
         return self._config.watch_s
 
+    def stop(self) -> None:
+        """Do not wait for a file that takes long to read."""
+        super().stop()
+        if self._loading is not None:
+            self._loading.cancel()
+
     async def _load_and_apply(self) -> None:
-        definitions, problems = await self._source.load()
+        self._loading = asyncio.ensure_future(self._source.load())
+        await asyncio.wait({self._loading})
+        if self._loading.cancelled():
+            return
+        definitions, problems = self._loading.result()
         if tuple(problems) != self.problems:
             for problem in problems:
                 log.error("a definition is wrong and was left out", problem=str(problem))
