@@ -89,7 +89,7 @@ class Scheduler(Loop):
             for job_id, next_fire_at in moved.items():
                 if next_fire_at is not None:
                     heapq.heappush(heap, (next_fire_at, job_id))
-            left = set(ids) - set(moved)
+            left = {job_id for job_id in ids if job_id not in moved and not self._is_held(job_id)}
             for job_id in left if moved else left - retried:
                 heapq.heappush(heap, (moment.now() + timedelta(seconds=RETRY_S), job_id))
             retried |= left
