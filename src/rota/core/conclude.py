@@ -36,6 +36,8 @@ def conclude(
 
 
 def _without_replaced(runs: Iterable[NewRun], floor: Floor) -> tuple[NewRun, ...]:
+    if not floor.replaced:
+        return tuple(runs)
     replaced = Counter(floor.replaced)
     lasting = []
     for run in runs:
@@ -51,12 +53,13 @@ def _armed(facts: Facts, floor: Floor, changes: Iterable[JobChange], runs: Seque
     begun = Counter(run.job_id for run in runs if run.state.live)
     by_id = {change.was.id: change for change in changes}
     for job in (*facts.jobs, *facts.others):
-        change = by_id.get(job.id, JobChange(was=job, now=job))
-        after = change.now
+        change = by_id.get(job.id)
+        after = job if change is None else change.now
         if not after.definition.follows_ends or after.state is not JobState.ENABLED or after.next_fire_at is not None:
             continue
         if facts.live.get(job.id, 0) - ended[job.id] + begun[job.id] == 0:
             following = instant_after_end(after.definition, facts.now, after.settled_at)
             if following is not None:
-                by_id[job.id] = msgspec.structs.replace(change, now=after.armed(following))
+                kind = None if change is None else change.kind
+                by_id[job.id] = JobChange(was=job, now=after.armed(following), kind=kind)
     return tuple(by_id.values())
