@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rota.core.define import Apply, Delete, Pause, Resume, compare
 from rota.core.fire import Fire
+from rota.core.owed import first_instant
 from rota.core.preview import Preview, preview
 from rota.core.start import Start
 from rota.errors import InvalidInput, NotFound, Problem, StoreUnavailable
@@ -32,11 +33,13 @@ CATCH_UP_ROUNDS = 1000
 
 
 class Action(NamedTuple):
-    """What apply does with one definition: create, change or nothing; and for a change, which of its fields differ."""
+    """What apply does with one definition: create, change or nothing; for a change, which of its fields differ; and
+    whether the job will never be due by itself any more, though it has a trigger."""
 
     name: JobName
     action: str
     fields: tuple[str, ...] = ()
+    never_due: bool = False
 
 
 class RunDetail(NamedTuple):
@@ -63,9 +66,15 @@ class Control:
         """Say what apply would do; change nothing."""
         _refuse_twins(definitions)
         found = await self._again(lambda: self._store.named([it.full_name for it in definitions]))
+        now = await self._again(self._store.now)
         stored = {job.definition.full_name: job for job in found}
         return [
-            Action(name, action, _differing(stored[name].definition, wanted) if action == "change" else ())
+            Action(
+                name,
+                action,
+                fields=_differing(stored[name].definition, wanted) if action == "change" else (),
+                never_due=wanted.fires_by_itself and first_instant(wanted, now) is None,
+            )
             for wanted, (name, action) in zip(definitions, compare(stored, definitions), strict=True)
         ]
 

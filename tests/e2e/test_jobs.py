@@ -27,9 +27,9 @@ def test_apply_says_which_fields_change_and_changes_nothing_twice(stored: Home) 
     answer = stored.json("job", "apply", "jobs.yaml")
     assert answer["applied"] is True
     assert answer["actions"] == [
-        {"job": "beat", "action": "change", "fields": ["title", "schedule"]},
-        {"job": "nightly", "action": "nothing", "fields": []},
-        {"job": "by-hand", "action": "nothing", "fields": []},
+        {"job": "beat", "action": "change", "fields": ["title", "schedule"], "never_due": False},
+        {"job": "nightly", "action": "nothing", "fields": [], "never_due": False},
+        {"job": "by-hand", "action": "nothing", "fields": [], "never_due": False},
     ]
     assert stored.json("job", "show", "beat")["version"] == 2
 

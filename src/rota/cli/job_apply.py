@@ -57,6 +57,9 @@ def _confirm(plan: list[Action], *, yes: bool) -> None:
 def _show(plan: list[Action]) -> None:
     if plan:
         table(["ACTION", "JOB", "FIELDS"], [(coloured(it.action), str(it.name), ", ".join(it.fields)) for it in plan])
+    for it in plan:
+        if it.never_due:
+            print(f"warning: {it.name} will never be due: all its instants have passed", file=sys.stderr)
 
 
 def _summary(plan: list[Action], *, applied: bool, dry_run: bool) -> str:
@@ -70,4 +73,4 @@ def _summary(plan: list[Action], *, applied: bool, dry_run: bool) -> str:
 
 
 def _shape(it: Action) -> dict[str, object]:
-    return {"job": str(it.name), "action": it.action, "fields": list(it.fields)}
+    return {"job": str(it.name), "action": it.action, "fields": list(it.fields), "never_due": it.never_due}

@@ -78,6 +78,10 @@ class Command(click.Command):
         self.params += _global_options()
 
 
+class NobodyReads(Exception):
+    """Whoever read the output has gone."""
+
+
 class Group(click.Group):
     """A group that takes the global options too, and knows some commands only by the module that has them."""
 
@@ -87,6 +91,13 @@ class Group(click.Group):
         super().__init__(*args, **kwargs)
         self.params += _global_options()
         self._lazy = {name: it for name, it in (lazy or {}).items() if importlib.util.find_spec(it[0]) is not None}
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Keep click from taking a closed pipe for an error of ours."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise NobodyReads from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._lazy, *sorted(super().list_commands(ctx))]

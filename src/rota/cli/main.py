@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from rota.cli import faults
-from rota.cli.lazy import Globals, Group
+from rota.cli.lazy import Globals, Group, NobodyReads
 
 COMMANDS = {
     "up": ("rota.cli.up", "Run jobs of a file or folder here, and watch them."),
@@ -41,11 +41,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         answer = cli.main(list(arguments), prog_name="rota", standalone_mode=False, obj=given)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, NobodyReads):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return faults.INTERRUPTED
-    except SystemExit as end:  # click's way to end when nobody reads any more
-        return faults.INTERRUPTED if isinstance(end.__context__, BrokenPipeError) else faults.BUG
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, it is told
         if given.debug or _debugging():
             faults.tell_traceback(error)

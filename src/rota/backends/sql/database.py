@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
     ProgrammingError,
     SQLAlchemyError,
 )
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rota.backends.sql.dialect import LOCK_S, STATEMENT_S, Dialect
 from rota.errors import CommitUnknown, StoreError, StoreFault, StoreUnavailable
@@ -173,9 +174,11 @@ async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock
             is_stale = error.connection_invalidated and attempt == 1  # died in the pool; a new one may serve at once
             if dialect.code(error) not in dialect.retryable and not is_stale:
                 raise _translated(error, dialect) from error
-        except (TimeoutError, SQLAlchemyError, OSError) as error:
+        except (TimeoutError, PoolTimeoutError, OSError) as error:
             reason = str(error) or "it did not answer in time"
             raise StoreUnavailable(f"the {dialect.name} store cannot be reached: {reason}") from error
+        except SQLAlchemyError as error:
+            raise StoreFault(f"the {dialect.name} store is not as it should be: {error}") from error
         await clock.sleep(0.005 * attempt * (0.5 + clock.chance()))
     message = f"the {dialect.name} store refused a transaction {ATTEMPTS_MAX} times: {problem}"
     raise (StoreFault if isinstance(problem, Lost | IntegrityError) else StoreUnavailable)(message) from problem
