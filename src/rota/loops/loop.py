@@ -9,6 +9,7 @@ A loop never ends because of an error; it ends when it is told to stop.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 
 import structlog
 
@@ -20,7 +21,7 @@ BACK_OFF_MAX_S = 2.0
 log = structlog.get_logger()
 
 
-class Loop:
+class Loop(ABC):
     """One periodic activity of a node. A subclass says what one round does."""
 
     def __init__(self, clock: Clock) -> None:
@@ -30,9 +31,9 @@ class Loop:
         self.failures = 0
         """Rounds that failed since the last one that did not."""
 
+    @abstractmethod
     async def once(self) -> float:
         """Do one round; say how many seconds to rest after it."""
-        raise NotImplementedError
 
     async def run(self) -> None:
         """Do rounds until told to stop."""
