@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rota.model.plan import JobChange, NewRun, Plan, RunMove
 from rota.model.run import Event, Item, Run
-from rota.model.states import RUN_MOVES, ItemState, RunState
+from rota.model.states import ITEM_MOVES, RUN_MOVES, ItemState, RunState
 from rota.model.value import Json, Value
 
 
@@ -81,7 +81,9 @@ def rows(plan: Plan, now: datetime, actor: str, ids: NewIds, followers: Sequence
     moves = {move.run_id: move for move in plan.moves}
     for item in followers:
         move = moves[item.run_id]
-        tell(f"item.{item_state_after(move)}", {"was": str(item.state)}, move.job_id, item.run_id, item.id)
+        state = item_state_after(move)
+        assert state in ITEM_MOVES[item.state], f"item {item.id} cannot move from {item.state} to {state}"
+        tell(f"item.{state}", {"was": str(item.state)}, move.job_id, item.run_id, item.id)
     for live in plan.cancels:
         tell("run.cancel_asked", {}, live.job_id, live.id)
     return Rows(runs=runs, items=items, events=events)

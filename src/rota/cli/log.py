@@ -11,8 +11,6 @@ import structlog
 
 from rota.cli.words import masked
 
-FORMATS = ("text", "json")
-
 Event = MutableMapping[str, Any]
 
 

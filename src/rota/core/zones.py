@@ -5,7 +5,7 @@ which it runs evenly; where two stretches meet it may jump ahead (a gap) or back
 law moved it makes no difference.
 
 The rules come from the `tzdata` package, which every installation has, and never from the operating system: nodes that
-disagree on a rule would fire one job at two times. `data_version` says which data it is.
+disagree on a rule would fire one job at two times.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from functools import cache
-from importlib import metadata, resources
+from importlib import resources
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -42,11 +42,6 @@ def zone(name: str) -> ZoneInfo:
     if not _is_known(name):
         raise InvalidInput.of("zone", f"{str(name)[:40]!a} is not the name of a time zone, such as Europe/Paris or UTC")
     return _load(name)
-
-
-def data_version() -> str:
-    """The release of the zone data, which all nodes of a cluster should share."""
-    return metadata.version("tzdata")
 
 
 def _is_known(name: object) -> bool:
