@@ -1,4 +1,5 @@
-"""What the product needs from the world: a durable store and a clock. The contracts are the docstrings.
+"""What the product needs from the world: a durable store, a crew that executes, a place for logs, and a clock. The
+contracts are the docstrings.
 
 Every verb of the store may be repeated after `StoreUnavailable` or `CommitUnknown`: what was already done is found
 done. Verbs that decide are shaped *locked read -> pure decision -> fenced write*; the rule they are given may be
@@ -7,13 +8,17 @@ called more than once, because a transaction that lost a race is rolled back and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from rota.model.job import Job, JobName
+from rota.model.dispatch import Board, Finished, Grant, ItemEnd, ItemStart, Pulse, Round
+from rota.model.job import Definition, Job, JobName
+from rota.model.node import Joined, Members, NewNode
 from rota.model.plan import Committed, JobFilter, Rule, RunFilter, Upcoming
-from rota.model.run import Event, Item, Run
+from rota.model.run import Event, Item, LogKey, Run
+from rota.model.standing import Cancelled, Pruned, QuotaCount, Retention, Standing
+from rota.model.work import Assignment, Attempt, AttemptEnd, AttemptRecord, Limit, Queued
 
 
 class Clock(Protocol):
@@ -109,8 +114,189 @@ class Store(Protocol):
         """The items of a run, by task and index."""
         ...
 
+    async def join(self, node: NewNode, *, lease_s: float) -> Joined:
+        """Give a node its id and its first lease. A node of the same name that is still believed alive is fenced: its lease
+        is over at once for renewal, but its items stay its own until they are rescued."""
+        ...
+
+    async def renew(self, node_id: int, *, lease_s: float, busy: float) -> bool:
+        """Prolong a lease, on a connection of its own that waits for nothing else. False: the node was given up."""
+        ...
+
+    async def leave(self, node_id: int) -> None:
+        """A clean stop: the node is offline; its lease is over. Items that it still has go back, ready, at no cost."""
+        ...
+
+    async def drain(self, names: Sequence[str], draining: bool) -> None:
+        """Put nodes, by name, on the offline list, or take them off it. It lasts."""
+        ...
+
+    async def nodes(self, *, gone: bool = False) -> Members:
+        """The nodes that are believed alive, with their leases; `gone`: all that ever joined and are still kept."""
+        ...
+
+    async def limits(self) -> tuple[Limit, ...]:
+        """All limits that were set."""
+        ...
+
+    async def set_limits(self, limits: Sequence[Limit], removed: Sequence[str] = ()) -> None:
+        """Set limits (cap, weight and rate; what is remembered of starts stays) and remove others, under the dispatch
+        lock. A cap below what runs stops new starts only."""
+        ...
+
+    async def assign(self, wanted: Assignment, *, quota_must_exist: bool = True) -> Run:
+        """Make one run of an assignment, its items ready. The same key makes it once. Raises InvalidInput when a number
+        is taken, Refused when the quota was never set."""
+        ...
+
+    async def dispatch(self, node_id: int, board: Board, *, batch_max: int) -> Round:
+        """One round: lock, learn, decide, write the grants. Any failure leaves the board forgetful."""
+        ...
+
+    async def pulse(self, node_id: int) -> Pulse:
+        """Whether there is something to do."""
+        ...
+
+    async def granted(self, node_id: int, after_round: int) -> tuple[Grant, ...]:
+        """What later rounds gave to a node, in their order."""
+        ...
+
+    async def loads(self, item_ids: Sequence[int]) -> Sequence[Item]:
+        """Items by id, in any order, for execution."""
+        ...
+
+    async def runs_of(self, run_ids: Sequence[int]) -> Sequence[Run]:
+        """Runs by id, in any order."""
+        ...
+
+    async def definitions(self, versions: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], Definition]:
+        """The definitions of (job, version)."""
+        ...
+
+    async def finish(
+        self, ends: Sequence[ItemEnd], starts: Sequence[ItemStart] = (), *, rule: Rule | None = None
+    ) -> Finished:
+        """Write ends and starts of attempts, only those that are still current. Runs of jobs whose items changed are
+        locked first, and the rule says what follows for them (`Facts.runs`, `Facts.items`), in the same transaction."""
+        ...
+
+    async def rescue(
+        self, node_id: int, beat: int, ends: Sequence[ItemEnd], *, rule: Rule, margin_s: float, seen_gone: bool = False
+    ) -> bool:
+        """Take items from a node whose lease has been over for `margin_s` by the store's clock, and whose renewals have
+        not gone beyond `beat`; `seen_gone`: whose processes were seen gone instead. When it has none left, the node is
+        disconnected. False: it was alive after all."""
+        ...
+
+    async def queued(
+        self, *, item_ids: Sequence[int] | None = None, node_id: int | None = None, expired: bool = False, limit: int = 1000
+    ) -> tuple[Queued, ...]:
+        """Live items: by id, of a node, or those that are finished from outside and whose time is over."""
+        ...
+
+    async def extend(self, item_id: int, attempt: int, seconds: float) -> datetime | None:
+        """Give an item that is finished from outside more time, from now; none: it is not there any more."""
+        ...
+
+    async def cancel(self, run_ids: Sequence[int], *, rule: Rule) -> Cancelled:
+        """Cancel what of these runs has not started (and what is finished from outside); ask the rest to stop."""
+        ...
+
+    async def asked_to_cancel(self, item_ids: Sequence[int]) -> tuple[int, ...]:
+        """Those of the live items that were asked to stop."""
+        ...
+
+    async def attempts(self, run_id: int) -> tuple[AttemptRecord, ...]:
+        """The attempts at a run's items that are over, oldest first."""
+        ...
+
+    async def standing(self, run_id: int) -> Standing:
+        """What `explain` needs to know about a run that waits."""
+        ...
+
+    async def statistics(self) -> tuple[QuotaCount, ...]:
+        """How many items are ready and executing, by quota."""
+        ...
+
+    async def prune(self, wanted: Retention, *, limit: int) -> Pruned:
+        """Forget a small batch of what is older, or more, than shall be kept."""
+        ...
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        """Call `wake` with a topic (`dispatch`, `node:ID`) as soon as there is something to do, where the database can
+        tell; elsewhere never."""
+        ...
+
     async def events(
         self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100
     ) -> tuple[Event, ...]:
         """The newest lines of the history of a run or a job, oldest first."""
+        ...
+
+
+class Listener(Protocol):
+    """What a crew tells the executor, from the event loop's thread, in batches."""
+
+    def started(self, attempts: Sequence[tuple[int, int, float]]) -> None:
+        """Attempts (item, attempt, CLOCK_MONOTONIC) whose first line has run."""
+        ...
+
+    def ended(self, ends: Sequence[AttemptEnd]) -> None:
+        """Attempts that are over: every process of them was seen gone, or, in a warm worker, the function has
+        returned and left no process behind."""
+        ...
+
+    def warned(self, item_id: int, attempt: int, message: str) -> None:
+        """An attempt takes longer than it was expected to."""
+        ...
+
+
+class Crew(Protocol):
+    """Executes attempts in processes of their own, inside boundaries. Decides nothing about them."""
+
+    boundary: str
+
+    async def open(self, listener: Listener) -> None:
+        """Get ready. Nothing of an earlier incarnation on this host runs any more when this returns."""
+        ...
+
+    def renew(self, until_s: float) -> None:
+        """Every process dies by its own switch at `until_s` (CLOCK_BOOTTIME) plus its `hold_s`, whatever becomes of the
+        agent; a past instant starts nothing."""
+        ...
+
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        """Start attempts as soon as may be. Each is reported as ended exactly once, whatever happens."""
+        ...
+
+    def cancel(self, item_ids: Sequence[int]) -> None:
+        """Ask attempts to end (TERM, then KILL after their grace). They are reported as cancelled."""
+        ...
+
+    async def close(self) -> None:
+        """Kill what is left, see it gone, report it as lost, and let go of everything."""
+        ...
+
+
+class LogStore(Protocol):
+    """Where the output of attempts is kept: chunks by offset, so that writing twice changes nothing."""
+
+    def append(self, key: LogKey, offset: int, data: bytes) -> None:
+        """Keep a chunk of output."""
+        ...
+
+    def read(self, key: LogKey, offset: int, limit: int) -> bytes:
+        """Up to `limit` bytes from there on; nothing at the end."""
+        ...
+
+    def close_log(self, key: LogKey, total: int) -> None:
+        """Say how many bytes there were in all, so that a gap at the end can be told from an end."""
+        ...
+
+    def total(self, key: LogKey) -> int | None:
+        """What `close_log` said; none while the attempt runs, or when its host died."""
+        ...
+
+    def prune(self, run_ids: Sequence[int]) -> None:
+        """Forget the output of these runs."""
         ...

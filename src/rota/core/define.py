@@ -63,7 +63,7 @@ class Pause(_Change, frozen=True, kw_only=True):
     """Fire nothing any more until resumed. While paused nothing is owed."""
 
     def decide(self, facts: Facts) -> Plan:
-        return _each(facts, JobState.ENABLED, _pause)
+        return _each(facts, JobState.ENABLED, pause)
 
 
 class Resume(_Change, frozen=True, kw_only=True):
@@ -124,7 +124,8 @@ def _first(definition: Definition, job: Job, now: datetime) -> Instant | None:
     return None if definition.follows_ends else first_instant(definition, now, job.settled_at)
 
 
-def _pause(job: Job, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:
+def pause(job: Job, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:
+    """Pause an enabled job, after settling what it owes."""
     after, owed = settle(job, facts.now, floor)
     return _revise(job, after, facts.now, "job.paused", state=JobState.PAUSED, next_=None), owed
 

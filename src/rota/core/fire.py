@@ -10,7 +10,7 @@ import msgspec
 from rota.core.conclude import conclude
 from rota.core.overlap import Floor
 from rota.core.owed import SLOTS_MAX, Owed, owed
-from rota.model.job import Definition, Job, overlap_key
+from rota.model.job import Definition, Job, lane_of, overlap_key
 from rota.model.plan import Facts, JobChange, NewItem, NewRun, Plan
 from rota.model.states import Cause, RunState, SkipReason
 from rota.model.trigger import Instant
@@ -62,10 +62,17 @@ def own_key(job: Job) -> str:
     return overlap_key(job.id, job.definition, job.definition.params)
 
 
-def new_items(definition: Definition, not_before_at: datetime, start_by_at: datetime) -> tuple[NewItem, ...]:
-    """The items of a job's first tasks."""
+def new_items(job_id: int, definition: Definition, not_before_at: datetime, due_at: datetime) -> tuple[NewItem, ...]:
+    """The items of a job's first tasks. They should start within so long of the instant they were due at."""
     return tuple(
-        NewItem(task=task.name, not_before_at=not_before_at, start_by_at=start_by_at) for task in definition.tasks
+        NewItem(
+            task=task.name,
+            lane=lane_of(job_id, definition, task),
+            hold_s=task.hold_s,
+            not_before_at=not_before_at,
+            start_by_at=due_at + timedelta(seconds=task.start_within_s),
+        )
+        for task in definition.tasks
     )
 
 
@@ -83,7 +90,7 @@ def _start(job: Job, key: str, instant: Instant, rank: int, due: Owed, now: date
     not_before = now
     if rank < due.catching_up and job.definition.misfire.per_s is not None:
         not_before = now + timedelta(seconds=rank / job.definition.misfire.per_s)
-    items = () if state is RunState.SKIPPED else new_items(job.definition, not_before, instant.slot_at)
+    items = () if state is RunState.SKIPPED else new_items(job.id, job.definition, not_before, instant.slot_at)
     return _slot_run(job, (instant,), key, state, reason, items)
 
 

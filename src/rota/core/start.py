@@ -31,7 +31,7 @@ class Start(Value, frozen=True, kw_only=True):
         job = jobs[0]
         floor = Floor(facts.crowds)
         state, reason = floor.admit(self._overlap_key(job), job.definition.overlap)
-        items = () if state is RunState.SKIPPED else new_items(job.definition, facts.now, facts.now)
+        items = () if state is RunState.SKIPPED else new_items(job.id, job.definition, facts.now, facts.now)
         run = NewRun(
             job_id=job.id,
             version=job.version,

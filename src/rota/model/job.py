@@ -14,10 +14,14 @@ from rota.errors import InvalidInput
 from rota.model.states import JobState
 from rota.model.trigger import Delay, Endless, Instant, Manual, Schedule
 from rota.model.value import Json, Value
+from rota.model.work import GRACE_S as KILL_GRACE_S
+from rota.model.work import Bounds, Lane, Rate, Retry
 
 GRACE_S = 60.0
 BACKLOG_MAX = 100
 KEY_MAX = 250
+LISTENERS = ("on_start", "on_fail", "on_timeout")
+"""What an app may be told about the items of assignments."""
 
 
 class JobName(NamedTuple):
@@ -66,11 +70,29 @@ class Overlap(Value, frozen=True, kw_only=True):
 
 
 class Task(Value, frozen=True, kw_only=True):
-    """One step of a job: a runner and what it is told."""
+    """One step of a job: a runner, what it is told, and how it is executed.
+
+    After `warn_s` a line of history says that an attempt takes long; after `timeout_s` it is asked to end, after
+    `grace_s` more it is killed. An item should start within `start_within_s` of its slot: its place in the order.
+    """
 
     name: str
     runner: str
     config: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    handler: str = ""
+    """What a node must have to run it, if that is not what `handler_of` finds."""
+    retry: Retry = Retry()
+    timeout_s: float | None = None
+    warn_s: float | None = None
+    grace_s: float = KILL_GRACE_S
+    start_within_s: float = 0.0
+    hold_s: float = 0.0
+    group: str = "default"
+    quota: str = "default"
+    resources: tuple[str, ...] = ()
+    concurrency: int = 1
+    bounds: Bounds = Bounds()
+    env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
 
 
 class Definition(Value, frozen=True, kw_only=True):
@@ -85,6 +107,9 @@ class Definition(Value, frozen=True, kw_only=True):
     overlap: Overlap = Overlap()
     backlog_max: int = BACKLOG_MAX
     params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    cap: int | None = None
+    """How many items of this job may execute at a time."""
+    rate: Rate | None = None
     tasks: tuple[Task, ...]
 
     @property
@@ -99,6 +124,45 @@ class Definition(Value, frozen=True, kw_only=True):
     @property
     def fires_by_itself(self) -> bool:
         return not isinstance(self.schedule.rule, Manual)
+
+    def task(self, name: str) -> Task:
+        return next(task for task in self.tasks if task.name == name)
+
+
+def handler_name(name: JobName) -> str:
+    """How a node advertises the function of an app's task; what an item of it needs."""
+    return "/".join(name)
+
+
+def listener_name(listener: str) -> str:
+    """How a node advertises that its app has `on_start`, `on_fail` or `on_timeout`."""
+    return f"listener:{listener}"
+
+
+def handler_of(definition: Definition, task: Task) -> str:
+    """What a node must have to run a task; nothing for shell and http. Derived from what is stored, so that it changes no
+    digest, and definitions of earlier releases have it too."""
+    if task.handler or task.runner != "python":
+        return task.handler
+    own = task.config.get("handler")
+    if own is not None:
+        return handler_name(JobName(definition.tenant, definition.project, str(own)))
+    return str(task.config.get("function", ""))
+
+
+def lane_of(job_id: int, definition: Definition, task: Task) -> Lane:
+    """What the items of a task count against, and who can run them."""
+    counted = definition.cap is not None or definition.rate is not None
+    return Lane(
+        tenant=definition.tenant,
+        quota=task.quota,
+        group=task.group,
+        handler=handler_of(definition, task),
+        job_id=job_id if counted else 0,
+        job_cap=definition.cap,
+        job_rate=definition.rate,
+        resources=task.resources,
+    )
 
 
 class Job(Value, frozen=True, kw_only=True):

@@ -10,10 +10,11 @@ from datetime import datetime
 from typing import Protocol
 
 from rota.model.job import Definition, Job, JobName
-from rota.model.run import Run, RunKey
+from rota.model.run import Item, Run, RunKey
 from rota.model.states import Cause, JobState, RunState, SkipReason
 from rota.model.trigger import Instant
 from rota.model.value import Json, Value
+from rota.model.work import Lane
 
 
 class LiveRun(Value, frozen=True, kw_only=True):
@@ -48,6 +49,8 @@ class Facts(Value, frozen=True, kw_only=True):
     others: tuple[Job, ...] = ()
     live: Mapping[int, int] = {}
     runs: tuple[Run, ...] = ()
+    items: tuple[Item, ...] = ()
+    """The items of these runs, after what has been written already in this transaction."""
     known: Mapping[RunKey, Run] = {}
 
 
@@ -68,6 +71,8 @@ class JobChange(Value, frozen=True, kw_only=True):
 
 class NewItem(Value, frozen=True, kw_only=True):
     task: str
+    lane: Lane
+    hold_s: float = 0.0
     index: int = 0
     not_before_at: datetime
     start_by_at: datetime
@@ -90,7 +95,8 @@ class NewRun(Value, frozen=True, kw_only=True):
 
 
 class RunMove(Value, frozen=True, kw_only=True):
-    """A live run moves to another state; its items that no node was given follow it."""
+    """A live run moves to another state; its items that no node was given follow it: they become ready when it starts
+    to run, and are cancelled when it ends."""
 
     run_id: int
     job_id: int

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rota.model.states import Cause, ItemState, RunState, SkipReason
 from rota.model.value import Json, Value
+from rota.model.work import Work
 
 
 class RunKey(NamedTuple):
@@ -15,6 +16,14 @@ class RunKey(NamedTuple):
     job_id: int
     cause: Cause
     key: str
+
+
+class LogKey(NamedTuple):
+    """Whose output it is."""
+
+    run_id: int
+    item_id: int
+    attempt: int
 
 
 class Item(Value, frozen=True, kw_only=True):
@@ -27,6 +36,15 @@ class Item(Value, frozen=True, kw_only=True):
     state: ItemState
     not_before_at: datetime
     start_by_at: datetime
+    tenant: str | None = None
+    number: str | None = None
+    """The client's own number of an assigned item, unique for its tenant."""
+    info: str | None = None
+    """JSON text that the client wants to find again."""
+    ended_at: datetime | None = None
+    result: str | None = None
+    """JSON text."""
+    message: str | None = None
 
 
 class Run(Value, frozen=True, kw_only=True):
@@ -51,6 +69,8 @@ class Run(Value, frozen=True, kw_only=True):
     created_at: datetime
     ended_at: datetime | None = None
     cancel_at: datetime | None = None
+    work: Work | None = None
+    """For assignments: what their items share."""
     params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
 
     @property

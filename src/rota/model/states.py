@@ -30,6 +30,16 @@ class ItemState(StrEnum):
     SKIPPED = "skipped"
 
 
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
 class JobState(StrEnum):
     ENABLED = "enabled"
     PAUSED = "paused"
@@ -47,6 +57,9 @@ class Cause(StrEnum):
 
     SLOT = "slot"
     MANUAL = "manual"
+    ASSIGN = "assign"
+    RERUN = "rerun"
+    NOTICE = "notice"
 
 
 RUN_MOVES: dict[RunState | None, frozenset[RunState]] = {
@@ -63,10 +76,10 @@ ITEM_MOVES: dict[ItemState | None, frozenset[ItemState]] = {
     None: frozenset({ItemState.WAITING, ItemState.READY}),
     ItemState.WAITING: frozenset({ItemState.READY, ItemState.CANCELLED, ItemState.SKIPPED}),
     ItemState.READY: frozenset({ItemState.ASSIGNED, ItemState.CANCELLED}),
-    ItemState.ASSIGNED: frozenset({ItemState.RUNNING, ItemState.READY, ItemState.CANCELLED, ItemState.FAILED}),
-    ItemState.RUNNING: frozenset(
-        {ItemState.SUCCEEDED, ItemState.FAILED, ItemState.CANCELLED, ItemState.WAITING, ItemState.READY}
+    ItemState.ASSIGNED: frozenset(
+        {ItemState.RUNNING, ItemState.READY, ItemState.SUCCEEDED, ItemState.FAILED, ItemState.CANCELLED}
     ),
+    ItemState.RUNNING: frozenset({ItemState.SUCCEEDED, ItemState.FAILED, ItemState.CANCELLED, ItemState.READY}),
     ItemState.SUCCEEDED: frozenset(),
     ItemState.FAILED: frozenset(),
     ItemState.CANCELLED: frozenset(),

@@ -1,0 +1,83 @@
+"""Make an attempt: put together what an executor must know, from the item, its run and the version of its job."""
+
+from __future__ import annotations
+
+from rota.model.dispatch import Granted
+from rota.model.job import Definition, Task, handler_of
+from rota.model.moment import moment
+from rota.model.run import Item, Run
+from rota.model.value import Json
+from rota.model.work import Attempt, Work, token_of
+
+LISTENER = "on_start"
+
+
+def job_attempt(
+    granted: Granted, at_us: int, round_: int, item: Item, run: Run, definition: Definition, generation: int
+) -> Attempt:
+    """An attempt at an item of a job's run."""
+    task = definition.task(item.task)
+    return Attempt(
+        item_id=granted.item_id,
+        attempt=granted.attempt,
+        token=token_of(generation, granted.attempt),
+        run_id=granted.run_id,
+        job_id=granted.job_id,
+        lane_id=granted.lane_id,
+        round=round_,
+        assigned_at=moment(at_us),
+        failures=granted.failures,
+        losses=granted.losses,
+        name=str(definition.full_name),
+        tenant=definition.tenant,
+        task=item.task,
+        index=item.index,
+        runner=task.runner,
+        config=_config(definition, task),
+        params={**definition.params, **run.params},
+        slot_at=run.slot_at,
+        idempotency_key=f"{definition.tenant}/{definition.project}/{definition.name}/{run.key}/{item.task}/{item.index}",
+        retry=task.retry,
+        bounds=task.bounds,
+        env=task.env,
+        timeout_s=task.timeout_s,
+        warn_s=task.warn_s,
+        grace_s=task.grace_s,
+        hold_s=task.hold_s,
+        concurrency=task.concurrency,
+    )
+
+
+def assigned_attempt(granted: Granted, at_us: int, round_: int, item: Item, work: Work, generation: int) -> Attempt:
+    """An attempt at an assigned item: its handler does it, or the client is told to."""
+    external = work.handler is None
+    return Attempt(
+        item_id=granted.item_id,
+        attempt=granted.attempt,
+        token=token_of(generation, granted.attempt),
+        run_id=granted.run_id,
+        lane_id=granted.lane_id,
+        round=round_,
+        assigned_at=moment(at_us),
+        failures=granted.failures,
+        losses=granted.losses,
+        name=work.tenant,
+        tenant=work.tenant,
+        task=item.task,
+        index=item.index,
+        runner="python",
+        config={"listener": LISTENER} if work.handler is None else {"handler": work.handler},
+        number=item.number,
+        info=item.info,
+        idempotency_key=f"{work.tenant}/{item.number}",
+        retry=work.retry,
+        timeout_s=work.timeout_s,
+        hold_s=0.0 if external else work.hold_s,
+        concurrency=work.concurrency,
+        external=external,
+    )
+
+
+def _config(definition: Definition, task: Task) -> dict[str, Json]:
+    """A function of an app is named in full, as nodes name what they have."""
+    return {"handler": handler_of(definition, task)} if "handler" in task.config else task.config

@@ -1,0 +1,73 @@
+"""Nodes: who they are, what they offer, and until when they are believed to be alive."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from rota.model.value import Value
+
+LEASE_S = 10.0
+MARGIN_S = 1.0
+RENEW_S = LEASE_S / 4
+
+
+class NodeState(StrEnum):
+    ONLINE = "online"
+    DRAINING = "draining"
+    DISCONNECTED = "disconnected"
+    OFFLINE = "offline"
+
+
+class Place(Value, frozen=True, kw_only=True):
+    """Where a process runs, so that its successor can tell whether it is gone: only on the same boot of the same
+    machine and in the same PID namespace does a process id mean the same."""
+
+    host: str
+    boot_id: str
+    pid_namespace: str
+    pid: int
+    pid_started: int
+    """Clock ticks since boot when the process started, as /proc tells it."""
+
+
+class NewNode(Value, frozen=True, kw_only=True):
+    """A node that joins. Every start of a process is a new incarnation, with an id of its own."""
+
+    name: str
+    incarnation: str
+    place: Place
+    group: str = "default"
+    seats: int = 0
+    """How many items it executes at a time; 0 if it is no executor."""
+    handlers: tuple[str, ...] = ()
+    """What it can run: `project/name` of the tasks of its apps, and `module:*` for what it may import."""
+    digests: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    boundary: str = ""
+    version: str = ""
+
+
+class Node(Value, frozen=True, kw_only=True):
+    """A node as the store knows it. `beat` rises with every renewal of its lease."""
+
+    id: int
+    joined: NewNode
+    state: NodeState
+    busy: float = 0.0
+    joined_at: datetime
+    left_at: datetime | None = None
+    lease_until: datetime | None = None
+    beat: int = 0
+
+
+class Joined(Value, frozen=True, kw_only=True):
+    id: int
+    generation: int
+    """The high part of every token."""
+
+
+class Members(Value, frozen=True, kw_only=True):
+    """The nodes, and the store's clock when they were read."""
+
+    now: datetime
+    nodes: tuple[Node, ...] = ()

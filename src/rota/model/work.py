@@ -1,0 +1,257 @@
+"""Work: how an item is executed, what it counts against, and what became of each attempt at it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from rota.model.states import ItemState, Outcome
+from rota.model.value import Json, Value
+
+GENERATION_SHIFT = 32
+TIMEOUT_S = 120.0
+GRACE_S = 5.0
+LOST_MAX = 3
+RESULT_MAX = 256 * 1024
+"""Bytes of JSON; larger results go elsewhere, and the task returns where."""
+MESSAGE_MAX = 4000
+INFO_MAX = 64 * 1024
+ASSIGN_MAX = 10_000
+NUMBER_MAX = 200
+LOG_MAX = 16 * 1024 * 1024
+
+
+def token_of(generation: int, attempt: int) -> int:
+    """What fences an attempt: rises with every attempt, and with every restore of the store from a backup."""
+    return (generation << GENERATION_SHIFT) | attempt
+
+
+class BackoffKind(StrEnum):
+    FIXED = "fixed"
+    LIST = "list"
+    EXPONENTIAL = "exponential"
+
+
+class Backoff(Value, frozen=True, kw_only=True):
+    """How long to wait before attempt n + 1: always the first of `seconds`; the n-th (then the last); or the first,
+    times `factor` for each failure, up to `max_s`. `jitter` takes off up to that share of it."""
+
+    kind: BackoffKind = BackoffKind.FIXED
+    seconds: tuple[float, ...] = (0.0,)
+    factor: float = 2.0
+    max_s: float = 3600.0
+    jitter: float = 0.0
+
+
+class OnExhausted(StrEnum):
+    """What happens to the job when an item of it has used up its retries: nothing more, an alarm, or a pause."""
+
+    FAIL = "fail"
+    ALARM = "alarm"
+    PAUSE = "pause"
+
+
+class Retry(Value, frozen=True, kw_only=True):
+    """When a failed attempt is followed by another.
+
+    `only` and `never` name exit codes (`"75"`) or exceptions (`"ValueError"`, also a base class of what was raised);
+    with `only`, nothing else is tried again. Timeouts are named `"timeout"`, running out of memory `"memory"`.
+    """
+
+    max: int = 0
+    backoff: Backoff = Backoff()
+    only: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    lost_max: int = LOST_MAX
+    on_exhausted: OnExhausted = OnExhausted.FAIL
+
+
+class Bounds(Value, frozen=True, kw_only=True):
+    """What the processes of one attempt may use, and as whom they run."""
+
+    memory_mb: int | None = None
+    cpu_s: float | None = None
+    processes_max: int | None = None
+    directory: str | None = None
+    user: str | None = None
+
+
+class Rate(Value, frozen=True, kw_only=True):
+    """At most `max` starts in any `period_s` seconds."""
+
+    max: int
+    period_s: float
+
+
+class Lane(Value, frozen=True, kw_only=True):
+    """All that decides whether an item may start now, besides its own times. Items of one lane are alike: when the
+    first of them is held back, all are."""
+
+    tenant: str
+    quota: str = "default"
+    group: str = "default"
+    handler: str = ""
+    """What an executor must have; nothing for shell and http."""
+    job_id: int = 0
+    """The job whose own cap or rate counts; 0 if it has none."""
+    job_cap: int | None = None
+    job_rate: Rate | None = None
+    resources: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """The names of the limits that an item of this lane counts against."""
+        job = (f"job:{self.job_id}",) if self.job_id else ()
+        return (GLOBAL, quota_limit(self.tenant, self.quota), *job, *(f"resource:{name}" for name in self.resources))
+
+
+GLOBAL = "global"
+CAPACITY = 100
+"""The global cap until somebody sets another."""
+
+
+def quota_limit(tenant: str, quota: str) -> str:
+    return f"quota:{tenant}/{quota}"
+
+
+class Limit(Value, frozen=True, kw_only=True):
+    """A cap on what executes at one instant, and a rate of starts; `recent` are the starts that the rate still
+    remembers, as (microsecond, count)."""
+
+    name: str
+    cap: int | None = None
+    weight: int = 1
+    rate: Rate | None = None
+    recent: tuple[tuple[int, int], ...] = ()
+
+
+class Queued(Value, frozen=True, kw_only=True):
+    """A live item as the store keeps it for dispatch: ready, or assigned to a node, or running.
+
+    `attempt` counts the attempts begun so far; `node_id` is none while nobody has it, and for items that are finished
+    from outside once their `on_start` has returned.
+    """
+
+    item_id: int
+    run_id: int
+    job_id: int
+    lane_id: int
+    state: ItemState
+    start_by_at: datetime
+    not_before_at: datetime
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    node_id: int | None = None
+    avoid_id: int | None = None
+    round: int | None = None
+    assigned_at: datetime | None = None
+    started_at: datetime | None = None
+    expires_at: datetime | None = None
+    hold_s: float = 0.0
+    cancel_at: datetime | None = None
+
+
+class Work(Value, frozen=True, kw_only=True):
+    """What all items of one assignment share: document 2's job. Kept with the run."""
+
+    tenant: str
+    quota: str = "default"
+    group: str = "default"
+    handler: str | None = None
+    """The Python handler that does the work; none: `on_start` is called, and the client reports the end."""
+    timeout_s: float = TIMEOUT_S
+    retry: Retry = Retry()
+    hold_s: float = 0.0
+    concurrency: int = 1
+    resources: tuple[str, ...] = ()
+
+
+class NewTask(Value, frozen=True, kw_only=True):
+    """One item of an assignment: the client's number for it, and what it wants to find again."""
+
+    number: str
+    info: Json = None
+
+
+class Assignment(Value, frozen=True, kw_only=True):
+    """One call of `assign`. The same key assigns once."""
+
+    key: str
+    work: Work
+    tasks: tuple[NewTask, ...]
+    start_at: datetime | None = None
+    """When they may start; none: now, by the store's clock."""
+    end_at: datetime | None = None
+    """By when the last of them should have started; none: as soon as they may."""
+
+
+class Attempt(Value, frozen=True, kw_only=True):
+    """All that an executor needs to know to make one attempt at an item."""
+
+    item_id: int
+    attempt: int
+    token: int
+    run_id: int
+    job_id: int = 0
+    lane_id: int = 0
+    round: int = 0
+    assigned_at: datetime
+    failures: int = 0
+    losses: int = 0
+    name: str
+    """The job's full name, or the tenant's name for an assignment."""
+    tenant: str
+    task: str
+    index: int = 0
+    runner: str
+    config: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    number: str | None = None
+    info: str | None = None
+    """JSON text."""
+    slot_at: datetime | None = None
+    idempotency_key: str
+    retry: Retry = Retry()
+    bounds: Bounds = Bounds()
+    env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    timeout_s: float | None = None
+    warn_s: float | None = None
+    grace_s: float = GRACE_S
+    hold_s: float = 0.0
+    concurrency: int = 1
+    external: bool = False
+    """Whether the client reports the end: then the attempt only calls `on_start`."""
+
+
+class AttemptEnd(Value, frozen=True, kw_only=True):
+    """How an attempt ended, as seen on the node. `cause` names it for the retry policy: an exit code, an exception with
+    its bases (`"KeyError LookupError Exception"`), `timeout` or `memory`."""
+
+    item_id: int
+    attempt: int
+    outcome: Outcome
+    started_s: float | None = None
+    """When its first line ran, by CLOCK_MONOTONIC; none if it never started."""
+    ended_s: float
+    code: int | None = None
+    cause: str = ""
+    message: str = ""
+    result: str | None = None
+    log_bytes: int = 0
+
+
+class AttemptRecord(Value, frozen=True, kw_only=True):
+    """One line of the history of an item: an attempt that is over."""
+
+    item_id: int
+    attempt: int
+    node: str
+    round: int | None
+    assigned_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime
+    outcome: Outcome
+    code: int | None = None
+    message: str = ""
+    log_bytes: int = 0
