@@ -15,6 +15,9 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def boottime(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
     def wall(self) -> datetime:
         return datetime.now(UTC)
 

@@ -38,6 +38,32 @@ class SchedulerConfig(Value, frozen=True, kw_only=True):
     batches_at_once: int = 2
 
 
+class LeaseConfig(Value, frozen=True, kw_only=True):
+    lease_s: float = 10.0
+    margin_s: float = 1.0
+
+
+class DispatchConfig(Value, frozen=True, kw_only=True):
+    batch_max: int = 500
+    idle_s: float = 0.4
+
+
+class ExecutorConfig(Value, frozen=True, kw_only=True):
+    seats: int = 16
+    group: str = "default"
+    boundary: str = ""
+    modules: str = ""
+    http_hosts: str = ""
+    batch_max: int = 500
+    state_path: str = ""
+
+
+class RetentionConfig(Value, frozen=True, kw_only=True):
+    days: float = 30.0
+    runs_max: int = 10_000
+    every_s: float = 60.0
+
+
 class DefinitionsConfig(Value, frozen=True, kw_only=True):
     path: str
     watch_s: float
@@ -48,6 +74,10 @@ class Config(Value, frozen=True, kw_only=True):
     store: StoreConfig
     node: NodeConfig
     scheduler: SchedulerConfig
+    lease: LeaseConfig
+    dispatch: DispatchConfig
+    executor: ExecutorConfig
+    retention: RetentionConfig
     definitions: DefinitionsConfig
 
 
@@ -69,6 +99,22 @@ SETTINGS = (
     Setting("scheduler.look_max", 20_000, "how many jobs one look brings", 1, 1_000_000),
     Setting("scheduler.batch_max", 500, "how many jobs one transaction fires", 1, 10_000),
     Setting("scheduler.batches_at_once", 2, "how many such transactions run at a time", 1, 4),
+    Setting("lease.lease_s", 10.0, "how long a node is believed alive after a renewal of its lease", 2, 600),
+    Setting(
+        "lease.margin_s", 1.0, "how long before that its processes are killed, and after that it is rescued", 0.5, 60
+    ),
+    Setting("dispatch.batch_max", 500, "how many items one round gives out", 1, 10_000),
+    Setting("dispatch.idle_s", 0.4, "how often an idle node looks for work where the store cannot tell", 0.01, 60),
+    Setting("executor.seats", 16, "how many items this node executes at a time; 0: it executes none", 0, 100_000),
+    Setting("executor.group", "default", "the group of executors that this node belongs to"),
+    Setting("executor.boundary", "", "namespace, cgroup, guardian or group; default: the strongest there is"),
+    Setting("executor.modules", "", "modules that jobs may name functions of, with commas between"),
+    Setting("executor.http_hosts", "", "private hosts that http jobs may reach, with commas between"),
+    Setting("executor.batch_max", 500, "how many ends of attempts one transaction writes", 1, 10_000),
+    Setting("executor.state_path", "", "where it notes its process trees; default: a folder for temporary files"),
+    Setting("retention.days", 30.0, "how long ended runs, their logs and their history are kept", 0.0001, 36500),
+    Setting("retention.runs_max", 10_000, "how many ended runs of one job are kept", 1, 100_000_000),
+    Setting("retention.every_s", 60.0, "how often a node looks for what may be forgotten", 0.1, 86400),
     Setting("definitions.path", "", "a file or folder of definitions that a node applies"),
     Setting("definitions.watch_s", 1.0, "how often the folder is looked at for changes", 0.1, 3600),
     Setting("definitions.sweep_s", 60.0, "how often all of it is applied anew", 1, 86400),
@@ -115,6 +161,10 @@ def config_of(found: Mapping[str, Sourced]) -> Config:
         store=StoreConfig(**sections["store"]),
         node=NodeConfig(name=node),
         scheduler=SchedulerConfig(**sections["scheduler"]),
+        lease=LeaseConfig(**sections["lease"]),
+        dispatch=DispatchConfig(**sections["dispatch"]),
+        executor=ExecutorConfig(**sections["executor"]),
+        retention=RetentionConfig(**sections["retention"]),
         definitions=DefinitionsConfig(**sections["definitions"]),
     )
 

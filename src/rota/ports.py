@@ -14,10 +14,11 @@ from typing import Protocol
 
 from rota.model.dispatch import Board, Finished, Grant, ItemEnd, ItemStart, Pulse, Round
 from rota.model.job import Definition, Job, JobName
-from rota.model.node import Joined, Members, NewNode
+from rota.model.node import Joined, Members, NewNode, Place
 from rota.model.plan import Committed, JobFilter, Rule, RunFilter, Upcoming
 from rota.model.run import Event, Item, LogKey, Run
 from rota.model.standing import Cancelled, Pruned, QuotaCount, Retention, Standing
+from rota.model.states import Cause
 from rota.model.work import Assignment, Attempt, AttemptEnd, AttemptRecord, Limit, Queued
 
 
@@ -26,6 +27,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that only rise; for durations."""
+        ...
+
+    def boottime(self) -> float:
+        """Seconds since the machine started, those asleep included: what the switches of process trees go by."""
         ...
 
     def wall(self) -> datetime:
@@ -81,12 +86,13 @@ class Store(Protocol):
         rule: Rule,
         *,
         known: Sequence[tuple[JobName, str]] = (),
+        cause: Cause = Cause.MANUAL,
         waiting: bool = False,
     ) -> Committed:
         """Lock the jobs of these names that exist (deleted ones too), waiting for them; decide; commit.
 
-        `known` names manual runs (job and idempotency key) that the facts shall show if they exist already. With
-        `waiting`, the overlap keys under which runs of these jobs wait are locked and shown too.
+        `known` names runs of one cause (job and key) that the facts shall show if they exist already; an empty plan
+        brings them back. With `waiting`, the overlap keys under which runs of these jobs wait are locked and shown too.
         """
         ...
 
@@ -121,6 +127,14 @@ class Store(Protocol):
 
     async def renew(self, node_id: int, *, lease_s: float, busy: float) -> bool:
         """Prolong a lease, on a connection of its own that waits for nothing else. False: the node was given up."""
+        ...
+
+    async def advertise(self, node_id: int, handlers: Sequence[str], digests: Mapping[str, str]) -> None:
+        """Change what a node says it can run."""
+        ...
+
+    async def retire(self, node_id: int) -> None:
+        """Give this incarnation no more items: it is draining, finishes what it has, and leaves."""
         ...
 
     async def leave(self, node_id: int) -> None:
@@ -218,6 +232,18 @@ class Store(Protocol):
         """How many items are ready and executing, by quota."""
         ...
 
+    async def close_runs(self, *, limit: int) -> int:
+        """Close runs of assignments whose items have all ended; says how many."""
+        ...
+
+    async def live_runs(self, tenant: str, *, after_id: int = 0, limit: int = 1000) -> tuple[int, ...]:
+        """The runs (ids, rising) of a tenant that have not ended: with live items, or waiting for their turn."""
+        ...
+
+    async def generation(self) -> int:
+        """The high part of every token: rises when the store is restored from a backup."""
+        ...
+
     async def prune(self, wanted: Retention, *, limit: int) -> Pruned:
         """Forget a small batch of what is older, or more, than shall be kept."""
         ...
@@ -257,7 +283,16 @@ class Crew(Protocol):
     boundary: str
 
     async def open(self, listener: Listener) -> None:
-        """Get ready. Nothing of an earlier incarnation on this host runs any more when this returns."""
+        """Get ready. What earlier incarnations left on this host was swept when this returns."""
+        ...
+
+    def here(self) -> Place:
+        """Where this process runs."""
+        ...
+
+    def gone(self, place: Place) -> bool:
+        """Whether a process of this very host is seen gone, with everything it had started. What cannot be seen is not
+        gone."""
         ...
 
     def renew(self, until_s: float) -> None:

@@ -81,21 +81,23 @@ class Rounds:
         heads = [self._head(lane_id, room) for lane_id in self._lanes_waiting()]
         heapq.heapify(heads)
         while heads and len(given) < batch_max and room.is_open:
-            head = heapq.heappop(heads)
-            lane_id = head[4]
-            current = self._head(lane_id, room)
-            if current > head:  # its quota got something meanwhile: others of the same times may come first now
-                heapq.heappush(heads, current)
+            start_by, not_before, load, item_id, lane_id = heads[0]
+            way = self._ways[lane_id]
+            now_load = room.load(way)
+            if now_load > load:  # its quota got something meanwhile: others of the same times may come first now
+                heapq.heapreplace(heads, (start_by, not_before, now_load, item_id, lane_id))
                 continue
-            way = self._way(lane_id)
             item = self._heaps[lane_id][0][3]
             node_id = free.best(way.lane, item.avoid_id) if room.admits(way) else None
             if node_id is None:
-                continue  # what holds the first of a lane back holds back all of it
+                heapq.heappop(heads)  # what holds the first of a lane back holds back all of it
+                continue
             heapq.heappop(self._heaps[lane_id])
             given.append(self._give(item, way, node_id, free, room))
             if self._skip_dead(lane_id):
-                heapq.heappush(heads, self._head(lane_id, room))
+                heapq.heapreplace(heads, self._head(lane_id, room))
+            else:
+                heapq.heappop(heads)
         return RoundPlan(given, room.changed(), self._next_us(room))
 
     def refused(self, item_ids: Sequence[int]) -> None:
@@ -114,6 +116,8 @@ class Rounds:
     def _clear(self) -> None:
         self._heaps: dict[int, list[Waiting]] = defaultdict(list)
         self._future: list[tuple[int, int, Ready]] = []
+        self._now_us = 0
+        """The latest instant of a round."""
         self._waiting: dict[int, int] = {}
         """The attempts that the waiting items have behind them, by item: entries of heaps that differ are dead."""
         self._seats: dict[int, Seated] = {}
@@ -124,13 +128,19 @@ class Rounds:
         if self._waiting.get(item.item_id) == item.attempt or item.item_id in self._seats:
             return
         self._waiting[item.item_id] = item.attempt
-        heapq.heappush(self._future, (item.not_before, item.item_id, item))
+        if item.not_before <= self._now_us:
+            self._join(item)
+        else:
+            heapq.heappush(self._future, (item.not_before, item.item_id, item))
+
+    def _join(self, item: Ready) -> None:
+        heapq.heappush(self._heaps[item.lane_id], (item.start_by, item.not_before, item.item_id, item))
 
     def _awake(self, now_us: int) -> None:
         """Let items whose time has come join their lanes."""
+        self._now_us = now_us
         while self._future and self._future[0][0] <= now_us:
-            item = heapq.heappop(self._future)[2]
-            heapq.heappush(self._heaps[item.lane_id], (item.start_by, item.not_before, item.item_id, item))
+            self._join(heapq.heappop(self._future)[2])
 
     def _lanes_waiting(self) -> list[int]:
         return [lane_id for lane_id in list(self._heaps) if self._skip_dead(lane_id)]
@@ -272,14 +282,16 @@ class _Free:
     def best(self, lane: Lane, avoid_id: int | None) -> int | None:
         """The executor with the most free seats; then the least busy; then the first by name. One that is to be
         avoided only if there is no other."""
-        able = [target for target in self._able_to(lane) if self._left[target.node_id] > 0]
-        others = [target for target in able if target.node_id != avoid_id]
-        if not able:
-            return None
-        choice = others or able
-        if len(choice) == 1:
-            return choice[0].node_id
-        return min(choice, key=lambda it: (-self._left[it.node_id], it.busy, it.name, it.node_id)).node_id
+        left = self._left
+        best: int | None = None
+        most = 0
+        for target in self._able_to(lane):  # in order of their busy scores and names
+            node_id = target.node_id
+            if left[node_id] > most and node_id != avoid_id:
+                best, most = node_id, left[node_id]
+        if best is None and avoid_id is not None:
+            return self.best(lane, None)
+        return best
 
     def take(self, node_id: int) -> None:
         self._left[node_id] -= 1
@@ -287,9 +299,8 @@ class _Free:
     def _able_to(self, lane: Lane) -> list[Target]:
         key = (lane.group, lane.handler)
         if key not in self._able:
-            self._able[key] = [
-                it for it in self._targets if it.group == lane.group and can_run(it.handlers, lane.handler)
-            ]
+            able = [it for it in self._targets if it.group == lane.group and can_run(it.handlers, lane.handler)]
+            self._able[key] = sorted(able, key=lambda it: (it.busy, it.name, it.node_id))
         return self._able[key]
 
 

@@ -28,9 +28,19 @@ class Source(Protocol):
         """A cheap value that differs when anything changed."""
         ...
 
-    def load(self) -> Coroutine[Any, Any, tuple[Sequence[Definition], Sequence[Problem]]]:
+    def load(self) -> Coroutine[Any, Any, Found]:
         """Everything that can be read, and what is wrong with the rest."""
         ...
+
+
+class Found(Protocol):
+    """What a load brings."""
+
+    @property
+    def definitions(self) -> Sequence[Definition]: ...
+
+    @property
+    def problems(self) -> Sequence[Problem]: ...
 
 
 class Applied(Protocol):
@@ -59,7 +69,7 @@ class Definer(Loop):
         self._config = config
         self._seen: object = None
         self._swept_at: float | None = None
-        self._loading: asyncio.Task[tuple[Sequence[Definition], Sequence[Problem]]] | None = None
+        self._loading: asyncio.Task[Found] | None = None
         self.problems: tuple[Problem, ...] = ()
 
     async def once(self) -> float:
@@ -81,7 +91,8 @@ class Definer(Loop):
         await asyncio.wait({self._loading})
         if self._loading.cancelled():
             return
-        definitions, problems = self._loading.result()
+        found = self._loading.result()
+        definitions, problems = found.definitions, found.problems
         if tuple(problems) != self.problems:
             for problem in problems:
                 log.error("a definition is wrong and was left out", problem=str(problem))

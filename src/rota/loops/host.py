@@ -1,24 +1,114 @@
-"""One process: which loops run, and how they are told to stop."""
+"""One process: which loops run, in which order they start, and how they end.
+
+open the crew ──> join ──> all loops run
+drain: fire nothing more, be given nothing more, finish what is in hand, leave
+stop at once: kill what is in hand, see it gone, give it back, leave
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 
+import structlog
+
+from rota.errors import StoreUnavailable
+from rota.loops.executor import Executor
+from rota.loops.identity import Identity
+from rota.loops.live import Live
 from rota.loops.loop import Loop
+from rota.loops.member import Member
+from rota.ports import Crew, Store
+
+LEAVE_S = 5.0
+
+log = structlog.get_logger()
 
 
+@dataclass(slots=True, kw_only=True)
+class Execution:
+    """What a node that executes has more than others."""
+
+    crew: Crew
+    live: Live
+    executor: Executor
+
+
+@dataclass(slots=True, kw_only=True)
 class Host:
-    """Runs loops until it is told to stop. A stop lets each loop finish its round."""
+    """Runs the loops of a node until it is told to stop."""
 
-    def __init__(self, loops: Sequence[Loop]) -> None:
-        self._loops = tuple(loops)
+    store: Store
+    identity: Identity
+    member: Member
+    firing: Sequence[Loop]
+    """Loops that make new work: the first to end when the node drains."""
+    working: Sequence[Loop]
+    execution: Execution | None = None
+    _ending: asyncio.Event = field(default_factory=asyncio.Event)
+    _at_once: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for loop in self._loops:
-                group.create_task(loop.run(), name=type(loop).__name__)
+        """Run until the node has drained, or was stopped at once."""
+        if self.execution is not None:
+            await self.execution.crew.open(self.execution.live)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.member.run(), name="Member")
+                await self._first(self.member.joined.wait())
+                for loop in (*self.working, *self.firing):
+                    group.create_task(loop.run(), name=type(loop).__name__)
+                group.create_task(self._end(), name="end")
+        finally:
+            if self.execution is not None:
+                await self.execution.crew.close()
 
     def stop(self) -> None:
-        for loop in reversed(self._loops):
+        """Drain, then end."""
+        self._ending.set()
+
+    def stop_at_once(self) -> None:
+        """Kill what is in hand, then end."""
+        self._at_once.set()
+        self._ending.set()
+
+    async def _end(self) -> None:
+        await self._ending.wait()
+        for loop in self.firing:
             loop.stop()
+        if self.execution is not None:
+            await self._drain(self.execution)
+            await self.execution.crew.close()
+        await self._leave()
+        for loop in (*self.working, self.member):
+            loop.stop()
+
+    async def _drain(self, execution: Execution) -> None:
+        """Finish what is in hand, unless told to stop at once."""
+        with suppress(StoreUnavailable):
+            if self.identity.id is not None:
+                await self.store.retire(self.identity.id)
+        execution.executor.look()
+        await self._first(execution.executor.drained())
+
+    async def _leave(self) -> None:
+        """Whatever is still in hand was seen gone, and goes back. A store that is away must not keep the process."""
+        if self.identity.id is None:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self.store.leave(self.identity.id)
+        except (StoreUnavailable, TimeoutError):
+            log.warning("left without a word: the store is out of reach")
+
+    async def _first(self, wait: Awaitable[object]) -> None:
+        """Wait for this, or until told to stop at once."""
+        tasks = [asyncio.ensure_future(it) for it in (wait, self._at_once.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

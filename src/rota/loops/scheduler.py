@@ -22,6 +22,7 @@ from rota.config import SchedulerConfig
 from rota.core.fire import Fire
 from rota.errors import StoreUnavailable
 from rota.loops.loop import Loop
+from rota.loops.moment import Moment
 from rota.model.plan import Committed
 from rota.ports import Clock, Store
 
@@ -57,7 +58,7 @@ class Scheduler(Loop):
     async def once(self) -> float:
         """Look once, then fire what falls due until it is time to look again."""
         seen = await self._store.upcoming(within_s=self._config.look_s * 1.5, limit=self._config.look_max)
-        moment = _Moment(self._clock, seen.now)
+        moment = Moment(self._clock, seen.now)
         heap: list[Due] = [(it.next_fire_at, it.job_id) for it in seen.pending if not self._is_held(it.job_id)]
         retried: set[int] = set()
         full = len(seen.pending) == self._config.look_max and len(heap) > 0
@@ -72,10 +73,10 @@ class Scheduler(Loop):
             await self._fire(due, heap, retried, moment)
         return 0.0 if full else self._config.look_s - moment.elapsed()
 
-    def _woken_early(self, moment: _Moment, heap: Sequence[Due]) -> bool:
+    def _woken_early(self, moment: Moment, heap: Sequence[Due]) -> bool:
         return moment.elapsed() < self._config.look_s and heap[0][0] - moment.now() > timedelta(milliseconds=1)
 
-    async def _fire(self, job_ids: Sequence[int], heap: list[Due], retried: set[int], moment: _Moment) -> None:
+    async def _fire(self, job_ids: Sequence[int], heap: list[Due], retried: set[int], moment: Moment) -> None:
         """Fire in batches, some at a time. Jobs that a batch left out come again soon: at once if it had too much to
         do, once more if somebody else held them."""
         limit = asyncio.Semaphore(self._config.batches_at_once)
@@ -119,22 +120,6 @@ class Scheduler(Loop):
 
     def _is_held(self, job_id: int) -> bool:
         return self._held.get(job_id, 0.0) > self._clock.monotonic()
-
-
-class _Moment:
-    """The store's clock, carried on from one reading by this node's monotonic clock. It is never ahead of the store's
-    own, because the reading is dated by its arrival."""
-
-    def __init__(self, clock: Clock, read: datetime) -> None:
-        self._clock = clock
-        self._read = read
-        self._since = clock.monotonic()
-
-    def elapsed(self) -> float:
-        return self._clock.monotonic() - self._since
-
-    def now(self) -> datetime:
-        return self._read + timedelta(seconds=self.elapsed())
 
 
 def _take(heap: list[Due], now: datetime) -> list[int]:

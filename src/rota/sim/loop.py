@@ -53,6 +53,9 @@ class SimClock:
         self._skew = timedelta(seconds=skew_s)
         self._random = Random(f"{seed}:{name}")  # noqa: S311 - must repeat
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def monotonic(self) -> float:
         return self._loop.time()
 

@@ -205,11 +205,11 @@ def random_state(rng: random.Random, tag: int) -> State:
         lane_id: Lane(
             tenant=rng.choice(tenants),
             quota=rng.choice(["default", "slow"]),
-            group=rng.choices(groups, [4, 1])[0],
-            handler=rng.choices(handlers, [3, 1, 1])[0],
+            group=rng.choices(groups, [9, 1])[0],
+            handler=rng.choices(handlers, [8, 1, 1])[0],
             job_id=rng.choice([0, 0, 1, 2]),
-            job_cap=rng.choice([None, 1, 3]),
-            job_rate=rng.choice([None, None, Rate(max=2, period_s=1)]),
+            job_cap=rng.choice([None, None, 3]),
+            job_rate=rng.choice([None, None, None, None, Rate(max=2, period_s=1)]),
             resources=rng.choice([(), (), ("r",)]),
         )
         for lane_id in range(1, rng.randint(2, 9))
@@ -218,9 +218,9 @@ def random_state(rng: random.Random, tag: int) -> State:
     limits = [
         Limit(
             name=name,
-            cap=rng.choice([None, 1, 2, 5, 9]),
+            cap=rng.choice([None, None, 2, 9, 20]),
             weight=rng.choice([1, 1, 3]),
-            rate=rng.choice([None, None, None, Rate(max=rng.randint(1, 3), period_s=1)]),
+            rate=rng.choice([None] * 9 + [Rate(max=rng.randint(1, 3), period_s=1)]),
             recent=rng.choice([(), ((9 * S, 1),), ((int(9.5 * S), 2),)]),
         )
         for name in names
@@ -231,7 +231,7 @@ def random_state(rng: random.Random, tag: int) -> State:
             n,
             f"n{n}",
             rng.choice(groups),
-            rng.randint(0, 6),
+            rng.randint(0, 12),
             frozenset(rng.sample(["x", "m:*"], rng.randint(0, 2))),
             rng.choice([0.0, 1.0]),
         )
@@ -269,7 +269,7 @@ def test_cached_rounds_give_what_the_plain_rule_gives_on_a_thousand_random_state
         assert list(rounds.plan(state.now_us, state.targets, limit).given) == plain_round(state, limit), seed
         assigned += len(plain_round(state, limit))
         blocked += rounds.waiting
-    assert assigned > 2000
+    assert assigned > 1500
     assert blocked > 5000
 
 

@@ -1,0 +1,128 @@
+"""Dispatch: make rounds while this node is the one that makes them, and step in when that one does not.
+
+    look (one short read) ──nothing to do──> rest, longer and longer
+       │ this node made the last round, and something arrived or fell due;
+       │ or nobody did; or what arrived has waited for too long
+       v
+    round ──> hand this node's grant to its executor, others read theirs ──> look
+
+Any node may make any round: the lock decides. The one that made the last knows what waits, so it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from rota.config import DispatchConfig
+from rota.core.dispatch import Rounds
+from rota.loops.executor import Executor
+from rota.loops.identity import Identity
+from rota.loops.loop import Loop
+from rota.model.dispatch import Pulse, Round
+from rota.ports import Clock, Store
+
+STEP_IN_US = 1_000_000
+SHORTEST_S = 0.002
+
+log = structlog.get_logger()
+
+
+class Dispatcher(Loop):
+    """Makes rounds. Two that do so at once cost one a wait for the lock and a rebuilt board, nothing else."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        config: DispatchConfig,
+        identity: Identity,
+        executor: Executor | None,
+        *,
+        hears: bool = False,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._config = config
+        self._identity = identity
+        self._executor = executor
+        self._hears = hears
+        self._on_round = on_round
+        self._board = Rounds()
+        self._told = True
+        self._due_s: float | None = None
+        self._pause_s = SHORTEST_S
+        self.given = 0
+        """Items given by rounds of this node."""
+
+    def wake(self) -> None:
+        """Something arrived, or may have."""
+        self._told = True
+        super().wake()
+
+    async def once(self) -> float:
+        node_id = self._identity.id
+        if node_id is None:
+            self._board.forget()
+            return 0.2
+        told, self._told = self._told, False
+        if self._is_holder and (told or self._is_due()):
+            return await self._make_round(node_id)
+        pulse = await self._store.pulse(node_id)
+        if self._executor is not None and pulse.granted > self._executor.last_round:
+            self._executor.look()
+            self._pause_s = SHORTEST_S
+        if self._must_act(pulse, node_id):
+            return await self._make_round(node_id)
+        return self._rest_s()
+
+    @property
+    def _is_holder(self) -> bool:
+        return self._board.epoch is not None
+
+    def _is_due(self) -> bool:
+        return self._due_s is not None and self._clock.monotonic() >= self._due_s
+
+    def _must_act(self, pulse: Pulse, node_id: int) -> bool:
+        if pulse.holder == node_id or pulse.holder is None:
+            fell_due = pulse.next_us is not None and pulse.next_us <= pulse.now_us
+            return not self._is_holder or pulse.arrived_us is not None or fell_due
+        if self._is_holder:
+            self._board.forget()  # another node made a round
+        patience_us = STEP_IN_US * (1 + self._clock.chance())
+        waits = [at for at in (pulse.arrived_us, pulse.next_us) if at is not None]
+        return any(pulse.now_us - at > patience_us for at in waits)
+
+    async def _make_round(self, node_id: int) -> float:
+        done = await self._store.dispatch(node_id, self._board, batch_max=self._config.batch_max)
+        self.given += done.given
+        self._hand_over(done, node_id)
+        if self._on_round is not None:
+            self._on_round(done)
+        if done.given or done.arrivals:
+            self._pause_s = SHORTEST_S
+        self._due_s = None
+        if done.next_us is not None:
+            self._due_s = self._clock.monotonic() + max(done.next_us - done.now_us, 0) / 1_000_000
+        return 0.0 if done.more else self._rest_s()
+
+    def _hand_over(self, done: Round, node_id: int) -> None:
+        if self._executor is None:
+            return
+        if done.took_over:
+            self._executor.look()  # rounds of others may have given it something that it has not read
+        elif node_id in done.grants:
+            self._executor.take(done.grants[node_id])
+
+    def _rest_s(self) -> float:
+        """Longer and longer while nothing happens. Where the store can tell of news, a look is only a precaution."""
+        idle_s = self._config.idle_s
+        if self._hears:
+            rest_s = idle_s * 2.5
+        else:
+            rest_s, self._pause_s = self._pause_s, min(self._pause_s * 1.5, idle_s)
+        if self._due_s is not None:
+            rest_s = min(rest_s, max(self._due_s - self._clock.monotonic(), 0.0))
+        return rest_s

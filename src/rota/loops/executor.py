@@ -1,0 +1,125 @@
+"""Execute what rounds gave to this node: read the grants, load the attempts, hand them to the crew.
+
+The executor never runs user code and never decides what becomes of an attempt. Grants of later rounds than the last
+one read are all it needs: rounds are made one after the other.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from rota.config import ExecutorConfig
+from rota.loops.identity import Identity
+from rota.loops.live import Live
+from rota.loops.loader import Loader
+from rota.loops.loop import Loop
+from rota.model.dispatch import Grant
+from rota.ports import Clock, Crew, Store
+
+CANCEL_LOOK_S = 1.0
+IDLE_S = 3600.0
+
+log = structlog.get_logger()
+
+
+class Executor(Loop):
+    """Starts what this node was given, and stops what was cancelled."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        config: ExecutorConfig,
+        identity: Identity,
+        crew: Crew,
+        live: Live,
+        loader: Loader,
+    ) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._config = config
+        self._identity = identity
+        self._crew = crew
+        self._live = live
+        self._loader = loader
+        self._handed: list[Grant] = []
+        self._unread = True
+        self._last = 0
+        self._as_id: int | None = None
+        self._looked_s = 0.0
+        self.begun = 0
+        """Attempts begun by this executor."""
+
+    @property
+    def last_round(self) -> int:
+        return self._last
+
+    def take(self, grant: Grant) -> None:
+        """Be handed the grant of the round that follows all that were read."""
+        self._handed.append(grant)
+        self.wake()
+
+    def look(self) -> None:
+        """There are grants to be read."""
+        self._unread = True
+        self.wake()
+
+    async def once(self) -> float:
+        if self._identity.id is None:
+            return 0.2
+        if self._identity.id != self._as_id:  # a new incarnation begins with nothing
+            self._as_id, self._last, self._handed, self._unread = self._identity.id, 0, [], True
+        await self._begin(await self._grants(self._identity.id))
+        await self._cancel()
+        if self._unread or self._handed:
+            return 0.0
+        return CANCEL_LOOK_S if self._live.attempts else IDLE_S
+
+    async def drained(self) -> None:
+        """Wait until this node, which is given nothing more, has nothing in hand."""
+        while self._unread or self._handed or self._live.attempts:
+            await self._live.idle.wait()
+            await self._clock.sleep(0.02)
+
+    async def abandon(self) -> None:
+        """Cancel everything and wait until it is gone; nothing of it is reported as this node's any more."""
+        self._crew.renew(0.0)
+        self._crew.cancel(list(self._live.attempts))
+        await self._live.idle.wait()
+
+    async def _grants(self, node_id: int) -> list[Grant]:
+        handed, self._handed = self._handed, []
+        if self._unread:
+            self._unread = False
+            try:
+                handed = list(await self._store.granted(node_id, self._last))
+            except BaseException:
+                self._unread = True
+                raise
+        fresh = [grant for grant in handed if grant.round > self._last]
+        if fresh:
+            self._last = fresh[-1].round
+        return fresh
+
+    async def _begin(self, grants: list[Grant]) -> None:
+        if not grants:
+            return
+        try:
+            attempts = await self._loader.attempts(grants, self._identity.generation)
+        except BaseException:
+            self._handed = [*grants, *self._handed]
+            self._last = grants[0].round - 1
+            raise
+        self._live.add(attempts)
+        self._crew.begin(attempts)
+        self.begun += len(attempts)
+
+    async def _cancel(self) -> None:
+        """Now and then, see which of the attempts in hand were asked to stop."""
+        now_s = self._clock.monotonic()
+        if not self._live.attempts or now_s - self._looked_s < CANCEL_LOOK_S:
+            return
+        self._looked_s = now_s
+        asked = await self._store.asked_to_cancel(list(self._live.attempts))
+        if asked:
+            self._crew.cancel(asked)

@@ -1,0 +1,147 @@
+"""Finish: commit how attempts ended, many at a time, each only under its own token.
+
+What was not committed is kept and tried again: the same end written twice counts once. A start is written only if the
+attempt runs for longer than a moment; one that ends sooner goes from assigned to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from rota.config import ExecutorConfig
+from rota.core.advance import Advance
+from rota.core.retry import after
+from rota.loops.identity import Identity
+from rota.loops.live import Live
+from rota.loops.loop import Loop
+from rota.loops.moment import Moment
+from rota.model.dispatch import ItemEnd, ItemStart
+from rota.model.moment import micros
+from rota.model.states import Outcome
+from rota.model.work import MESSAGE_MAX, Attempt, AttemptEnd
+from rota.ports import Clock, Store
+
+START_S = 0.1
+"""An attempt that has run for so long gets its start written."""
+
+log = structlog.get_logger()
+
+
+class Finisher(Loop):
+    """Writes ends and starts of attempts."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        config: ExecutorConfig,
+        identity: Identity,
+        live: Live,
+        *,
+        on_finished: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._config = config
+        self._identity = identity
+        self._live = live
+        self._on_finished = on_finished
+        self._moment: Moment | None = None
+        self.finished = 0
+        """Ends that this finisher committed."""
+
+    async def once(self) -> float:
+        if self._moment is None:
+            self._moment = Moment(self._clock, await self._store.now())
+        over = self._take()
+        starts = self._starts(self._moment)
+        ends = [end for it in over if (end := self._end(*it, self._moment)) is not None]
+        starts += [self._outside(it, end, self._moment) for it, end in over if _is_outside(it, end)]
+        if not ends and not starts:
+            return START_S if self._live.begun else 3600.0
+        try:
+            done = await self._store.finish(ends, starts, rule=Advance())
+        except BaseException:
+            self._live.over.extendleft(reversed(over))
+            raise
+        for start in starts:
+            self._live.begun.pop(start.item_id, None)
+        self._live.settled([it.item_id for it, _ in over])
+        self.finished += len(ends) - len(done.stale)
+        if done.stale:
+            log.warning("ends that came too late", items=sorted(done.stale)[:20], count=len(done.stale))
+        self._on_finished()
+        return 0.0 if self._live.over else (START_S if self._live.begun else 3600.0)
+
+    def _take(self) -> list[tuple[Attempt, AttemptEnd]]:
+        over = self._live.over
+        return [over.popleft() for _ in range(min(len(over), self._config.batch_max))]
+
+    def _starts(self, moment: Moment) -> list[ItemStart]:
+        """The attempts that have run for a moment and whose start is not written."""
+        before_s = self._clock.monotonic() - START_S
+        due = [(item_id, at_s) for item_id, at_s in self._live.begun.items() if at_s <= before_s]
+        return [
+            ItemStart(item_id=item_id, attempt=self._live.attempts[item_id].attempt, started_us=moment.at_us(at_s))
+            for item_id, at_s in due[: self._config.batch_max]
+            if item_id in self._live.attempts
+        ]
+
+    def _outside(self, attempt: Attempt, end: AttemptEnd, moment: Moment) -> ItemStart:
+        assert attempt.timeout_s is not None
+        return ItemStart(
+            item_id=attempt.item_id,
+            attempt=attempt.attempt,
+            started_us=moment.at_us(end.ended_s if end.started_s is None else end.started_s),
+            expires_s=attempt.timeout_s,
+        )
+
+    def _end(self, attempt: Attempt, end: AttemptEnd, moment: Moment) -> ItemEnd | None:
+        """What becomes of the item. One whose client reports the end goes on when `on_start` has returned."""
+        if _is_outside(attempt, end):
+            return None
+        following = after(
+            end.outcome,
+            end.cause,
+            failures=attempt.failures,
+            losses=attempt.losses,
+            retry=attempt.retry,
+            chance=self._clock.chance(),
+        )
+        return ItemEnd(
+            item_id=attempt.item_id,
+            attempt=attempt.attempt,
+            run_id=attempt.run_id,
+            job_id=attempt.job_id,
+            lane_id=attempt.lane_id,
+            outcome=end.outcome,
+            state=following.state,
+            delay_s=following.delay_s,
+            failures=following.failures,
+            losses=following.losses,
+            node=self._identity.name,
+            node_id=self._identity.id,
+            round=attempt.round,
+            assigned_us=micros(attempt.assigned_at),
+            started_us=None if end.started_s is None else moment.at_us(end.started_s),
+            code=end.code,
+            message=(following.message or end.message)[:MESSAGE_MAX],
+            result=end.result,
+            log_bytes=end.log_bytes,
+        )
+
+
+def _is_outside(attempt: Attempt, end: AttemptEnd) -> bool:
+    return attempt.external and end.outcome is Outcome.SUCCEEDED
+
+
+def wake_all(finishers: Sequence[Finisher]) -> Callable[[], None]:
+    """Wake each of them: whoever comes first takes the batch."""
+
+    def wake() -> None:
+        for finisher in finishers:
+            finisher.wake()
+
+    return wake

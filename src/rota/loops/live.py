@@ -1,0 +1,56 @@
+"""The attempts that this node has in hand: from the grant until their end is committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from rota.model.work import Attempt, AttemptEnd
+
+log = structlog.get_logger()
+
+
+class Live:
+    """What the executor and the finisher share; also what the crew tells (`ports.Listener`)."""
+
+    def __init__(self) -> None:
+        self.attempts: dict[int, Attempt] = {}
+        self.begun: dict[int, float] = {}
+        """When attempts (by item) started, by the monotonic clock, while their start is not written yet."""
+        self.over: deque[tuple[Attempt, AttemptEnd]] = deque()
+        self.wake_finisher: Callable[[], None] = lambda: None
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def add(self, attempts: Sequence[Attempt]) -> None:
+        self.attempts.update((it.item_id, it) for it in attempts)
+        if self.attempts:
+            self.idle.clear()
+
+    def started(self, attempts: Sequence[tuple[int, int, float]]) -> None:
+        for item_id, attempt, at_s in attempts:
+            known = self.attempts.get(item_id)
+            if known is not None and known.attempt == attempt:
+                self.begun[item_id] = at_s
+
+    def ended(self, ends: Sequence[AttemptEnd]) -> None:
+        for end in ends:
+            known = self.attempts.get(end.item_id)
+            if known is not None and known.attempt == end.attempt:
+                self.begun.pop(end.item_id, None)
+                self.over.append((known, end))
+        self.wake_finisher()
+
+    def warned(self, item_id: int, attempt: int, message: str) -> None:
+        log.warning("an attempt takes long", item=item_id, attempt=attempt, message=message)
+
+    def settled(self, item_ids: Sequence[int]) -> None:
+        """The ends of these are committed, or came too late."""
+        for item_id in item_ids:
+            self.attempts.pop(item_id, None)
+            self.begun.pop(item_id, None)
+        if not self.attempts:
+            self.idle.set()

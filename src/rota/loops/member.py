@@ -1,0 +1,75 @@
+"""Be a member: join, renew the lease, and pass each renewal on to the switches of the process trees.
+
+    not joined ──join──> joined ──renew, every quarter of a lease──> joined
+        ^                  │ given up by the others (its lease was over, or its name was taken)
+        └──── end all work ┘
+
+A lease counts from when its renewal was *sent*. While the store is away nothing is renewed, and the switches act by
+themselves when their time comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from rota.config import LeaseConfig
+from rota.loops.identity import Identity
+from rota.loops.loop import Loop
+from rota.model.node import NewNode
+from rota.ports import Clock, Crew, Store
+
+log = structlog.get_logger()
+
+
+class Member(Loop):
+    """Keeps this node believed alive for as long as it is."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        config: LeaseConfig,
+        identity: Identity,
+        crew: Crew | None,
+        *,
+        describe: Callable[[str], NewNode],
+        busy: Callable[[], float] = lambda: 0.0,
+        abandon: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._config = config
+        self._identity = identity
+        self._crew = crew
+        self._describe = describe
+        self._busy = busy
+        self._abandon = abandon
+        self.joined = asyncio.Event()
+
+    async def once(self) -> float:
+        sent_s = self._clock.boottime()
+        if self._identity.id is None:
+            await self._join()
+        elif not await self._store.renew(self._identity.id, lease_s=self._config.lease_s, busy=self._busy()):
+            return await self._given_up()
+        if self._crew is not None:
+            self._crew.renew(sent_s + self._config.lease_s - self._config.margin_s)
+        self.joined.set()
+        return max(self._config.lease_s / 4 - (self._clock.boottime() - sent_s), 0.0)
+
+    async def _join(self) -> None:
+        joined = await self._store.join(self._describe(self._clock.token()), lease_s=self._config.lease_s)
+        self._identity.generation = joined.generation
+        self._identity.id = joined.id
+        log.info("joined", node=self._identity.name, id=joined.id)
+
+    async def _given_up(self) -> float:
+        """Others have taken this node for dead. Its work ends before it joins anew."""
+        log.warning("given up by the cluster; ending all work and joining anew", node=self._identity.name)
+        self._identity.id = None
+        if self._abandon is not None:
+            await self._abandon()
+        return 0.0

@@ -1,0 +1,40 @@
+"""Prune: forget what is older, or more, than shall be kept, a little at a time; and close assignments that are done."""
+
+from __future__ import annotations
+
+from rota.config import RetentionConfig
+from rota.loops.loop import Loop
+from rota.model.standing import Retention
+from rota.ports import Clock, LogStore, Store
+
+BATCH = 200
+CLOSE_S = 5.0
+
+
+class Pruner(Loop):
+    """Every node may prune: whoever comes second finds it done."""
+
+    def __init__(self, store: Store, clock: Clock, config: RetentionConfig, logs: LogStore | None) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._config = config
+        self._logs = logs
+        self._wanted = Retention(age_s=config.days * 86400.0, runs_max=config.runs_max, history_s=config.days * 86400.0)
+        self._next_s = 0.0
+        self.pruned = 0
+
+    async def once(self) -> float:
+        closed = await self._store.close_runs(limit=BATCH)
+        if closed == BATCH:
+            return 0.0
+        if self._clock.monotonic() >= self._next_s and not await self._prune():
+            self._next_s = self._clock.monotonic() + self._config.every_s * (0.9 + 0.2 * self._clock.chance())
+        return CLOSE_S * (0.9 + 0.2 * self._clock.chance())
+
+    async def _prune(self) -> bool:
+        """Forget one batch; says whether there may be more."""
+        done = await self._store.prune(self._wanted, limit=BATCH)
+        if self._logs is not None and done.run_ids:
+            self._logs.prune(done.run_ids)
+        self.pruned += len(done.run_ids)
+        return len(done.run_ids) >= BATCH

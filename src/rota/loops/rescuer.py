@@ -1,0 +1,144 @@
+"""Rescue: put back the items of nodes that are gone, and end what was to be finished from outside and was not.
+
+A node counts as gone when its lease and a margin have passed by the store's clock *and* this rescuer has seen no
+renewal for as long by its own; an item with `hold_s` so much later. A predecessor on this very host whose processes
+are seen gone is not waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import structlog
+
+from rota.config import LeaseConfig
+from rota.core.advance import Advance
+from rota.core.retry import Next, after
+from rota.loops.identity import Identity
+from rota.loops.loader import Loader
+from rota.loops.loop import Loop
+from rota.model.dispatch import ItemEnd
+from rota.model.moment import micros
+from rota.model.node import Node
+from rota.model.states import Outcome
+from rota.model.work import Queued, Retry
+from rota.ports import Clock, Crew, Store
+
+LOOK_S = 1.0
+
+log = structlog.get_logger()
+
+
+class Rescuer(Loop):
+    """Looks after the work of others. Every node may do so: whoever comes second finds it done."""
+
+    def __init__(
+        self, store: Store, clock: Clock, config: LeaseConfig, identity: Identity, crew: Crew | None, loader: Loader
+    ) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._config = config
+        self._identity = identity
+        self._crew = crew
+        self._loader = loader
+        self._seen: dict[int, tuple[int, float]] = {}
+        """The last renewal seen of each node, and when it was first seen, by the monotonic clock."""
+        self.rescued = 0
+
+    async def once(self) -> float:
+        members = await self._store.nodes()
+        self._watch(members.nodes)
+        for node in members.nodes:
+            if node.id == self._identity.id:
+                continue
+            if self._crew is not None and self._crew.gone(node.joined.place):
+                await self._rescue(node, members.now, seen_gone=True)
+            elif node.lease_until is not None and self._is_over(node, members.now, 0.0):
+                await self._rescue(node, members.now, seen_gone=False)
+        await self._expire()
+        return LOOK_S * (0.9 + 0.2 * self._clock.chance())
+
+    def _watch(self, nodes: Sequence[Node]) -> None:
+        now_s = self._clock.monotonic()
+        known = self._seen
+        self._seen = {
+            node.id: known[node.id] if known.get(node.id, (None,))[0] == node.beat else (node.beat, now_s)
+            for node in nodes
+        }
+
+    def _is_over(self, node: Node, now: datetime, hold_s: float) -> bool:
+        assert node.lease_until is not None
+        wait_s = self._config.margin_s + hold_s
+        unseen_s = self._clock.monotonic() - self._seen[node.id][1]
+        return now > node.lease_until + timedelta(seconds=wait_s) and unseen_s >= self._config.lease_s + wait_s
+
+    async def _rescue(self, node: Node, now: datetime, *, seen_gone: bool) -> None:
+        queued = await self._store.queued(node_id=node.id, limit=10_000)
+        taken = [it for it in queued if seen_gone or self._is_over(node, now, it.hold_s)]
+        if queued and not taken:
+            return
+        policies = await self._loader.retries(taken)
+        ends = [
+            _lost(it, node, policies[it.item_id][0], free=seen_gone and it.started_at is None)
+            for it in taken
+            if it.item_id in policies
+        ]
+        done = await self._store.rescue(
+            node.id,
+            node.beat,
+            ends,
+            rule=Advance(),
+            margin_s=self._config.margin_s,
+            seen_gone=seen_gone,
+        )
+        if done:
+            self.rescued += len(ends)
+            log.warning("a node is gone", node=node.joined.name, items=len(ends), seen_gone=seen_gone)
+
+    async def _expire(self) -> None:
+        """End what its client did not finish in time."""
+        expired = await self._store.queued(expired=True)
+        if not expired:
+            return
+        policies = await self._loader.retries(expired)
+        ends = [_expired(it, policies[it.item_id][0], self._clock.chance()) for it in expired if it.item_id in policies]
+        await self._store.finish(ends, rule=Advance())
+
+
+def _lost(item: Queued, node: Node, retry: Retry, *, free: bool) -> ItemEnd:
+    """`free`: the attempt had not begun, so that the loss costs nothing."""
+    losses = -1 if free else item.losses
+    following = after(Outcome.LOST, "", failures=item.failures, losses=losses, retry=retry, chance=0.0)
+    return _end(item, Outcome.LOST, following, f"its node {node.joined.name} was lost", node=node.joined.name)
+
+
+def _expired(item: Queued, retry: Retry, chance: float) -> ItemEnd:
+    following = after(
+        Outcome.TIMED_OUT, "timeout", failures=item.failures, losses=item.losses, retry=retry, chance=chance
+    )
+    return _end(item, Outcome.TIMED_OUT, following, "its client did not finish it in time", expires_at=item.expires_at)
+
+
+def _end(
+    item: Queued, outcome: Outcome, following: Next, message: str, *, node: str = "", expires_at: datetime | None = None
+) -> ItemEnd:
+    return ItemEnd(
+        item_id=item.item_id,
+        attempt=item.attempt,
+        run_id=item.run_id,
+        job_id=item.job_id,
+        lane_id=item.lane_id,
+        outcome=outcome,
+        state=following.state,
+        delay_s=following.delay_s,
+        failures=following.failures,
+        losses=following.losses,
+        node=node,
+        node_id=item.node_id,
+        round=item.round,
+        assigned_us=None if item.assigned_at is None else micros(item.assigned_at),
+        started_us=None if item.started_at is None else micros(item.started_at),
+        message=following.message or message,
+        expired_us=None if expires_at is None else micros(expires_at),
+    )
