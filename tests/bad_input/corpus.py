@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-from tests.bad_input.entry import DROP, Entry
+from tests.bad_input.entry import DROP, Entry, field_entries, inner_entries
+from tests.bad_input.execution import EXECUTION
 
 NUL = "\x00"
 HALF = "\ud800"
@@ -21,31 +21,7 @@ def _deep(levels: int) -> Any:
     return value
 
 
-def _field(field: str, cases: Iterable[tuple[Any, str]], /, **others: Any) -> list[Entry]:
-    """One field of a job, with several values."""
-    beside, group = others.pop("beside", {}), others.pop("group", field)
-    return [
-        Entry(f"{group}-{number}", field, word, {**beside, field: value}, **others)
-        for number, (value, word) in enumerate(cases)
-    ]
-
-
-def _inner(field: str, cases: Iterable[tuple[dict[str, Any] | str, str, str]], /, **others: Any) -> list[Entry]:
-    """A field with keys inside: the value, the key that is wrong, and the word."""
-    beside, group = others.pop("beside", {}), others.pop("group", field)
-    return [
-        Entry(
-            f"{group}-{key or 'whole'}-{number}",
-            f"{field}.{key}" if key else field,
-            word,
-            {**beside, field: value},
-            **others,
-        )
-        for number, (value, key, word) in enumerate(cases)
-    ]
-
-
-CRON = _field(
+CRON = field_entries(
     "cron",
     [
         ("", "empty"),
@@ -107,7 +83,7 @@ CRON = _field(
     ],
 )
 
-ZONE = _field(
+ZONE = field_entries(
     "zone",
     [
         ("Mars/Olympus", "zone"),
@@ -166,9 +142,9 @@ _BAD_INSTANTS: list[tuple[Any, str]] = [
     ({"at": 1}, "instant"),
 ]
 TIMES = [
-    *_field("once_at", _BAD_INSTANTS, beside={"cron": DROP}),
-    *_field("start_at", _BAD_INSTANTS[:12]),
-    *_field("end_at", _BAD_INSTANTS[12:]),
+    *field_entries("once_at", _BAD_INSTANTS, beside={"cron": DROP}),
+    *field_entries("start_at", _BAD_INSTANTS[:12]),
+    *field_entries("end_at", _BAD_INSTANTS[12:]),
     Entry(
         "start-after-end", "end_at", "before", {"start_at": "2027-01-01T00:00:00Z", "end_at": "2026-01-01T00:00:00Z"}
     ),
@@ -202,13 +178,15 @@ _BAD_SECONDS: list[tuple[Any, str]] = [
     (float("-inf"), "number"),
 ]
 PERIODS = [
-    *_field("every_s", _BAD_SECONDS, beside={"cron": DROP}),
-    *_field("delay_s", _BAD_SECONDS, beside={"cron": DROP}),
-    *_field("jitter_s", [(-1, "seconds"), (86_401, "seconds"), ("3", "seconds"), (False, "seconds"), (None, "empty")]),
+    *field_entries("every_s", _BAD_SECONDS, beside={"cron": DROP}),
+    *field_entries("delay_s", _BAD_SECONDS, beside={"cron": DROP}),
+    *field_entries(
+        "jitter_s", [(-1, "seconds"), (86_401, "seconds"), ("3", "seconds"), (False, "seconds"), (None, "empty")]
+    ),
 ]
 
 _WINDOW = {"opens": "09:00", "closes": "17:30", "every_s": 900}
-WINDOW = _inner(
+WINDOW = inner_entries(
     "window",
     [
         ({}, "opens", "missing"),
@@ -237,7 +215,7 @@ WINDOW = _inner(
     beside={"cron": DROP},
 )
 
-ENDLESS = _field(
+ENDLESS = field_entries(
     "endless",
     [
         ("", "empty"),
@@ -273,7 +251,7 @@ TRIGGER = [
     Entry("calendar-without-trigger", "calendar", "trigger", {"cron": DROP, "calendar": "weekdays"}),
 ]
 
-MISFIRE = _inner(
+MISFIRE = inner_entries(
     "misfire",
     [
         ("never", "policy", "skip, once, all"),
@@ -298,12 +276,12 @@ MISFIRE = _inner(
         ({"grace_s": 31 * 86400 + 1}, "grace_s", "2678400"),
         ({"grace_s": "60"}, "grace_s", "number"),
         ({"grace": 60}, "grace", "grace_s"),
-        (["skip"], "", "mapping"),  # type: ignore[list-item]
-        (True, "", "mapping"),  # type: ignore[list-item]
+        (["skip"], "", "mapping"),
+        (True, "", "mapping"),
     ],
 )
 
-OVERLAP = _inner(
+OVERLAP = inner_entries(
     "overlap",
     [
         ("deny", "policy", "forbid, allow, queue, replace"),
@@ -333,7 +311,7 @@ OVERLAP = _inner(
         ({"key": "${region"}, "key", "$"),
         ({"key": 7}, "key", "text"),
         ({"keys": "x"}, "keys", "did you mean key"),
-        (3, "", "mapping"),  # type: ignore[list-item]
+        (3, "", "mapping"),
     ],
 )
 OVERLAP += [
@@ -345,7 +323,7 @@ OVERLAP += [
     ),
 ]
 
-NUMBERS = _field(
+NUMBERS = field_entries(
     "backlog_max",
     [
         (-1, "0 to 1000"),
@@ -360,7 +338,7 @@ NUMBERS = _field(
     ],
 )
 
-TITLE = _field(
+TITLE = field_entries(
     "title",
     [
         ("x" * 201, "200"),
@@ -374,7 +352,7 @@ TITLE = _field(
     ],
 )
 
-PARAMS = _field(
+PARAMS = field_entries(
     "params",
     [
         ([1], "mapping"),
@@ -405,7 +383,7 @@ _LOOP.append(_LOOP)
 _BOMB: Any = "lol"
 for _ in range(15):
     _BOMB = [_BOMB] * 9
-PARAMS += _field(
+PARAMS += field_entries(
     "params",
     [
         ({"a": {1, 2}}, "JSON"),
@@ -474,7 +452,10 @@ UNKNOWN = [
     Entry("unknown-key", "crom", "cron", {"crom": "x"}),
     Entry("unknown-key-far", "frobnicate", "known", {"frobnicate": 1}),
     Entry("unknown-case", "Cron", "cron", {"Cron": "x"}),
-    Entry("unknown-retries", "retries", "known", {"retries": 3}),
+    Entry("unknown-retry", "retry", "retries", {"retry": 3}),
+    Entry("unknown-timeout", "timeout", "did you mean timeout_s", {"timeout": 3}, yaml_only=True),
+    Entry("unknown-backoff", "backoff", "goes inside retries", {"backoff": 3}),
+    Entry("unknown-policy", "policy", "goes inside misfire or overlap", {"policy": "skip"}),
     Entry("unknown-proto", "__proto__", "known", {"__proto__": {}}),
     Entry("unknown-class", "__class__", "known", {"__class__": {}}),
     Entry("unknown-model-config", "model_config", "known", {"model_config": {}}),
@@ -482,7 +463,7 @@ UNKNOWN = [
     Entry("unknown-top", "job", "jobs", top={"job": {}}, whole=True, yaml_only=True),
 ]
 
-SHELL = _field(
+SHELL = field_entries(
     "shell",
     [
         ("ls -l", "shell text"),
@@ -504,7 +485,7 @@ SHELL = _field(
     yaml_only=True,
 )
 
-PYTHON = _field(
+PYTHON = field_entries(
     "python",
     [
         ("", "function"),
@@ -559,8 +540,8 @@ _BAD_URLS = [
     (None, "empty"),
 ]
 _URL = {"url": "https://example.com/"}
-HTTP = _inner("http", [({"url": url}, "url", word) for url, word in _BAD_URLS], yaml_only=True, group="url")
-HTTP += _inner(
+HTTP = inner_entries("http", [({"url": url}, "url", word) for url, word in _BAD_URLS], yaml_only=True, group="url")
+HTTP += inner_entries(
     "http",
     [
         ({"method": "GET"}, "url", "missing"),
@@ -755,5 +736,5 @@ YAML = [
 
 CORPUS: tuple[Entry, ...] = (
     *CRON, *ZONE, *TIMES, *PERIODS, *WINDOW, *ENDLESS, *TRIGGER, *MISFIRE, *OVERLAP, *NUMBERS, *TITLE, *PARAMS, *NAMES,
-    *UNKNOWN, *SHELL, *PYTHON, *HTTP, *RUNNERS, *CALENDARS, *YAML,
+    *UNKNOWN, *SHELL, *PYTHON, *HTTP, *RUNNERS, *EXECUTION, *CALENDARS, *YAML,
 )  # fmt: skip

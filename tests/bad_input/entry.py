@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any, NamedTuple
 
@@ -39,6 +39,30 @@ class Entry(NamedTuple):
     def job(self) -> dict[str, Any]:
         """The job as changed, without a runner."""
         return {key: value for key, value in {**GOOD, **self.change}.items() if value is not DROP}
+
+
+def field_entries(field: str, cases: Iterable[tuple[Any, str]], /, **others: Any) -> list[Entry]:
+    """One field of a job, with several values."""
+    beside, group = others.pop("beside", {}), others.pop("group", field)
+    return [
+        Entry(f"{group}-{number}", field, word, {**beside, field: value}, **others)
+        for number, (value, word) in enumerate(cases)
+    ]
+
+
+def inner_entries(field: str, cases: Iterable[tuple[Any, str, str]], /, **others: Any) -> list[Entry]:
+    """A field with keys inside: the value, the key that is wrong, and the word."""
+    beside, group = others.pop("beside", {}), others.pop("group", field)
+    return [
+        Entry(
+            f"{group}-{key or 'whole'}-{number}",
+            f"{field}.{key}" if key else field,
+            word,
+            {**beside, field: value},
+            **others,
+        )
+        for number, (value, key, word) in enumerate(cases)
+    ]
 
 
 def as_yaml(entry: Entry) -> str | bytes:

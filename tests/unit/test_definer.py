@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rota.backends.memory import MemoryStore
 from rota.config import DefinitionsConfig
 from rota.control import Control
+from rota.definitions.loaded import Loaded
 from rota.errors import Problem, StoreUnavailable
 from rota.loops.definer import Definer
 from rota.model.job import Definition
@@ -30,10 +31,10 @@ class Files:
     def fingerprint(self) -> object:
         return self.version
 
-    async def load(self) -> tuple[Sequence[Definition], Sequence[Problem]]:
+    async def load(self) -> Loaded:
         self.loads += 1
         await self._clock.sleep(self.takes_s)
-        return tuple(self.definitions), tuple(self.problems)
+        return Loaded(tuple(self.definitions), tuple(self.problems))
 
 
 CONFIG = DefinitionsConfig(path="jobs", watch_s=1, sweep_s=60)

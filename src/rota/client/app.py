@@ -1,4 +1,4 @@
-"""An app: the jobs that one Python file defines, next to the functions that they run."""
+"""An app: the jobs that one Python file defines, next to the functions that they run, and who is told about items."""
 
 from __future__ import annotations
 
@@ -14,22 +14,30 @@ from rota.definitions import fields
 from rota.definitions.calendars import Calendars
 from rota.definitions.job import define
 from rota.definitions.report import Report
+from rota.definitions.text import is_plain
 from rota.definitions.words import shown
 from rota.errors import InvalidInput
-from rota.model.job import Definition, JobName
+from rota.model.job import Definition, JobName, handler_name, listener_name
+
+STORE_MAX = 2000
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class App:
-    """Jobs of one project. What is wrong with one is said at once, where it is defined."""
+    """Jobs of one project. What is wrong with one is said at once, where it is defined.
 
-    def __init__(self, *, tenant: str = "default", project: str = "default") -> None:
+    `store` is the URL of the store that calls like `assign` go to; without one, that of the configuration.
+    """
+
+    def __init__(self, *, tenant: str = "default", project: str = "default", store: str | None = None) -> None:
         self._tenant = _name("tenant", tenant)
         self._project = _name("project", project)
+        self._store = None if store is None else _url(store)
         self._calendars: dict[str, dict[str, Any]] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
         self._handlers: dict[str, Callable[..., object]] = {}
+        self._listeners: dict[str, Callable[..., object]] = {}
 
     @overload
     def task(self, function: Function, /) -> Function: ...
@@ -40,8 +48,8 @@ class App:
     def task(self, function: Any = None, /, **options: Any) -> Any:
         """Make a function a job: `@app.task(cron="0 3 * * *")`. The function itself stays as it is.
 
-        The options are the keys of a job in YAML; `name` is the function's own name unless given. Without a trigger
-        the job runs only when asked. Raises InvalidInput.
+        The options are the keys of a job in YAML; `name` is the function's own name unless given, and `timeout` is
+        another word for `timeout_s`. Without a trigger the job runs only when asked. Raises InvalidInput.
         """
 
         def decorate(function: Function) -> Function:
@@ -49,6 +57,19 @@ class App:
             return function
 
         return decorate if function is None else decorate(function)
+
+    def on_start(self, function: Function, /) -> Function:
+        """Call this function when an item starts whose end the client reports. At most one; raises InvalidInput."""
+        return self._listen("on_start", function)
+
+    def on_fail(self, function: Function, /) -> Function:
+        """Call this function when an assigned item has failed for good, after all retries. At most one; raises
+        InvalidInput."""
+        return self._listen("on_fail", function)
+
+    def on_timeout(self, function: Function, /) -> Function:
+        """Call this function when an assigned item has run out of time. At most one; raises InvalidInput."""
+        return self._listen("on_timeout", function)
 
     def calendar(self, name: str, /, **options: Unpack[CalendarOptions]) -> None:
         """Declare a calendar for the tasks below it. Raises InvalidInput."""
@@ -70,13 +91,29 @@ class App:
         """The functions of the jobs, by name."""
         return MappingProxyType(self._handlers)
 
+    @property
+    def listeners(self) -> Mapping[str, Callable[..., object]]:
+        """The functions that are told about items: `on_start`, `on_fail`, `on_timeout`, as far as there are any."""
+        return MappingProxyType(self._listeners)
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., object]]:
+        """All that a node can call, by the names under which it advertises them."""
+        own = {handler_name(self._full_name(name)): function for name, function in self._handlers.items()}
+        told = {listener_name(name): function for name, function in self._listeners.items()}
+        return MappingProxyType({**own, **told})
+
+    @property
+    def store(self) -> str | None:
+        return self._store
+
     def _add(self, function: Callable[..., object], options: dict[str, Any]) -> None:
         if not callable(function):
-            raise InvalidInput.of("function", f"must be a function, not {shown(function)}")
+            raise InvalidInput.of("function", _no_function(function))
         data = dict(options)
         name = data.pop("name", getattr(function, "__name__", None))
         report = Report()
-        for field, reason in self._refusals(name, function):
+        for field, reason in [*self._refusals(name, function), *_same_words(data)]:
             report.add((_text(name), field), reason)
         self._define(_text(name), data, self._declared(None, Report()), report)
         report.raise_if_any()
@@ -87,9 +124,19 @@ class App:
         found = []
         if (reason := self._name_refusal(name)) is not None:
             found.append(("name", reason))
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            found.append(("function", "is a generator; calling it would run nothing of it"))
+        if _is_generator(function):
+            found.append(("function", GENERATOR))
         return found
+
+    def _listen(self, kind: str, function: Function) -> Function:
+        if not callable(function):
+            raise InvalidInput.of(kind, _no_function(function))
+        if _is_generator(function):
+            raise InvalidInput.of(kind, GENERATOR)
+        if kind in self._listeners:
+            raise InvalidInput.of(kind, "there is a listener already; an app has at most one")
+        self._listeners[kind] = function
+        return function
 
     def _name_refusal(self, name: object) -> str | None:
         try:
@@ -102,14 +149,45 @@ class App:
         return None if other is None else f"the name differs from {other} only in capital and small letters"
 
     def _define(self, name: str, data: dict[str, Any], calendars: Calendars, report: Report) -> Definition | None:
-        full_name = JobName(self._tenant, self._project, name)
-        return define(full_name, data, calendars=calendars, report=report.within(name), handler=name)
+        return define(self._full_name(name), data, calendars=calendars, report=report.within(name), handler=name)
+
+    def _full_name(self, name: str) -> JobName:
+        return JobName(self._tenant, self._project, name)
 
     def _declared(self, today: date | None, report: Report) -> Calendars:
         calendars = Calendars(today)
         for name, options in self._calendars.items():
             calendars.declare(name, options, report.within("calendars", name))
         return calendars
+
+
+GENERATOR = "is a generator; calling it would run nothing of it"
+
+
+def _is_generator(function: Callable[..., object]) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _no_function(value: object) -> str:
+    return f"must be a function, not {shown(value)}"
+
+
+def _same_words(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """Put `timeout` under the one key that all else knows."""
+    if "timeout" not in data:
+        return []
+    timeout = data.pop("timeout")
+    if "timeout_s" in data:
+        return [("timeout", "timeout_s is given too, and means the same")]
+    data["timeout_s"] = timeout
+    return []
+
+
+def _url(value: object) -> str:
+    """Only a text: what it names is seen when it is used. It is not shown, as it may hold a password."""
+    if not isinstance(value, str) or not value.strip() or len(value) > STORE_MAX or not is_plain(value):
+        raise InvalidInput.of("store", f"must be a URL of at most {STORE_MAX} characters, like sqlite:///rota.db")
+    return str(value)
 
 
 def _name(field: str, value: object) -> str:

@@ -1,18 +1,19 @@
 """The process that runs a Python file to learn its jobs: `python -m rota.client.collect FILE DESCRIPTOR TODAY`.
 
-It answers once, to the descriptor, in the canonical encoding. Whatever the file does, it is told as a problem.
+It answers once, to the descriptor, in the canonical encoding. Whatever the file does, it is told as a problem. Workers
+use `run` and `apps` too, to find the functions that were advertised.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import importlib.util
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +22,7 @@ from rota.client.app import App
 from rota.definitions.loaded import Loaded
 from rota.definitions.words import one_line
 from rota.errors import InvalidInput, Problem
-from rota.model.job import Definition
+from rota.model.job import handler_name
 from rota.model.value import encode
 
 PR_SET_PDEATHSIG = 1
@@ -30,12 +31,13 @@ MODULE = "rota_file"
 
 
 def read(file: str, today: date) -> Loaded:
-    """Run a file and gather the jobs of its apps."""
+    """Run a file and gather the jobs of its apps, and what can be called of them."""
     try:
-        apps = _apps(_run(file))
-        if not apps:
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        found = apps(run(file))
+        if not found:
             return _wrong(file, None, "has no app; write app = rota.App() and put @app.task above functions")
-        return _gathered(file, [definition for app in apps for definition in app.definitions(today)])
+        return _gathered(file, found, today)._replace(digest=digest)
     except InvalidInput as error:
         line = _line(file, error)
         return Loaded((), tuple(problem._replace(file=file, line=line) for problem in error.problems))
@@ -50,7 +52,8 @@ def read(file: str, today: date) -> Loaded:
         return _wrong(file, _line(file, error), f"raises {type(error).__name__} at import: {one_line(str(error))}")
 
 
-def _run(file: str) -> ModuleType:
+def run(file: str) -> ModuleType:
+    """Run the code of a file."""
     spec = importlib.util.spec_from_file_location(MODULE, file)
     if spec is None or spec.loader is None:
         raise ValueError("its name must end in .py")
@@ -61,20 +64,27 @@ def _run(file: str) -> ModuleType:
     return module
 
 
-def _apps(module: ModuleType) -> list[App]:
+def apps(module: ModuleType) -> list[App]:
+    """The apps among the global names of a module."""
     found = {id(value): value for value in vars(module).values() if isinstance(value, App)}
     return list(found.values())
 
 
-def _gathered(file: str, definitions: Iterable[Definition]) -> Loaded:
+def _gathered(file: str, found: list[App], today: date) -> Loaded:
     by_name = {}
     clashes = []
-    for definition in definitions:
+    for definition in (definition for app in found for definition in app.definitions(today)):
         key = tuple(part.lower() for part in definition.full_name)
         if key in by_name:
             clashes.append(Problem(f"{definition.name}.name", "two apps of the file have a task of this name", file))
         by_name[key] = definition
-    return Loaded((), tuple(clashes)) if clashes else Loaded(tuple(by_name.values()), ())
+    listeners = [name for app in found for name in app.listeners]
+    twice = sorted({name for name in listeners if listeners.count(name) > 1})
+    clashes += [Problem(name, "two apps of the file have this listener; only one may", file) for name in twice]
+    if clashes:
+        return Loaded((), tuple(clashes))
+    handlers = tuple(handler_name(definition.full_name) for definition in by_name.values())
+    return Loaded(tuple(by_name.values()), (), handlers, tuple(listeners))
 
 
 def _whole(file: str) -> str:

@@ -35,6 +35,26 @@ class Overlap(TypedDict, total=False):
     key: str
 
 
+class Backoff(TypedDict, total=False):
+    kind: Literal["fixed", "list", "exponential"]
+    seconds: Required[float | Sequence[float]]
+    factor: float
+    max_s: float
+    jitter: float
+
+
+class Retries(TypedDict, total=False):
+    max: Required[int]
+    backoff: float | Sequence[float] | Backoff
+    only: Sequence[int | str]
+    never: Sequence[int | str]
+
+
+class Rate(TypedDict):
+    max: int
+    period_s: float
+
+
 class TaskOptions(TypedDict, total=False):
     name: str
     title: str
@@ -53,6 +73,28 @@ class TaskOptions(TypedDict, total=False):
     overlap: OverlapName | Overlap
     backlog_max: int
     params: dict[str, Any]
+    retries: int | Retries
+    lost_max: int
+    on_exhausted: Literal["fail", "alarm", "pause"]
+    timeout_s: float
+    timeout: float
+    """Another word for `timeout_s`, in Python only."""
+    warn_s: float
+    grace_s: float
+    start_within_s: float
+    hold_s: float
+    cap: int
+    rate: Rate
+    group: str
+    quota: str
+    resources: Sequence[str]
+    concurrency: int
+    memory_mb: int
+    cpu_s: float
+    processes_max: int
+    directory: str
+    user: str
+    env: dict[str, str]
 
 
 class CalendarOptions(TypedDict, total=False):

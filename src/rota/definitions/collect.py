@@ -20,11 +20,12 @@ from typing import IO
 import msgspec
 
 from rota.core import instants
-from rota.definitions import fields
+from rota.definitions import execution, fields
 from rota.definitions.loaded import Loaded
+from rota.definitions.report import Report
 from rota.definitions.words import one_line
 from rota.errors import InvalidInput, Problem
-from rota.model.job import Definition
+from rota.model.job import LISTENERS, Definition, handler_name, listener_name
 from rota.model.value import decode
 
 TIMEOUT_S = 30.0
@@ -148,13 +149,17 @@ def _result(path: Path, failure: str | None, answer: IO[bytes]) -> Loaded:
 
 def _checked(loaded: Loaded, file: str) -> Loaded:
     """Look again at what came from outside: code that runs in the other process can answer what it likes."""
-    problems = [problem._replace(file=file) for problem in loaded.problems]
-    for definition in loaded.definitions:
-        problems += [problem._replace(file=file) for problem in _wrong(definition)]
-    return Loaded(() if problems else loaded.definitions, tuple(problems))
+    found = [*loaded.problems, *(problem for definition in loaded.definitions for problem in _wrong(definition))]
+    if not found and not _is_consistent(loaded):
+        found = [Problem("", "spoiled the answer about its handlers")]
+    if found:
+        return Loaded((), tuple(problem._replace(file=file) for problem in found))
+    names = (*loaded.handlers, *(listener_name(it) for it in loaded.listeners))
+    return loaded._replace(homes=tuple((name, str(Path(file).resolve())) for name in names))
 
 
 def _wrong(definition: Definition) -> tuple[Problem, ...]:
+    report = Report()
     try:
         for name in definition.full_name:
             fields.name(name)
@@ -163,4 +168,15 @@ def _wrong(definition: Definition) -> tuple[Problem, ...]:
         return (Problem("", str(error)),)
     except InvalidInput as error:
         return error.problems
-    return ()
+    execution.check(definition, report.within(definition.name))
+    return report.problems
+
+
+def _is_consistent(loaded: Loaded) -> bool:
+    """Whether every job runs the function of its own name, and what can be called is just that."""
+    names = tuple(handler_name(definition.full_name) for definition in loaded.definitions)
+    own = all(
+        [(task.runner, task.config) for task in definition.tasks] == [("python", {"handler": definition.name})]
+        for definition in loaded.definitions
+    )
+    return own and loaded.handlers == names and set(loaded.listeners) <= set(LISTENERS) and len(loaded.digest) == 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import TypeGuard, TypeVar
 
@@ -120,13 +120,33 @@ def choice(kind: type[E]) -> Callable[[object], E]:
 
 
 def name(value: object) -> str:
-    """The name of a job, project, tenant or calendar."""
+    """The name of a job, project, tenant, calendar, group, quota or resource."""
     if not isinstance(value, str) or not _name.fullmatch(value):
         raise ValueError(
             f"the name must be 1 to {NAME_MAX} of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit, "
             f"not {shown(value)}"
         )
     return str(value)
+
+
+def names(count: int) -> Callable[[object], tuple[str, ...]]:
+    """A list of names, none of them twice."""
+
+    def read(value: object) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple) or len(value) > count:
+            got = len(value) if isinstance(value, list | tuple) else shown(value)
+            raise ValueError(f"must be a list of at most {count} names, not {got}")
+        return once([name(each) for each in value])
+
+    return read
+
+
+def once(words: Sequence[str]) -> tuple[str, ...]:
+    """Refuse words that are given twice."""
+    for number, word in enumerate(words):
+        if word in words[:number]:
+            raise ValueError(f"names {word} twice")
+    return tuple(words)
 
 
 def twin(word: str, others: Iterable[str]) -> str | None:

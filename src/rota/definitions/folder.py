@@ -38,7 +38,8 @@ async def load(path: str | Path, *, today: date, timeout_s: float = TIMEOUT_S) -
     found = await asyncio.gather(*(load_one(file) for file in files))
     pairs = [(file, one) for file, loaded in zip(files, found, strict=True) for one in loaded.definitions]
     definitions, clashes = _without_clashes(pairs)
-    return Loaded(definitions, (*problems, *(each for loaded in found for each in loaded.problems), *clashes))
+    all_problems = (*problems, *(each for loaded in found for each in loaded.problems), *clashes)
+    return Loaded(definitions, all_problems).with_apps(found)
 
 
 async def _load_file(file: Path, today: date, timeout_s: float) -> Loaded:

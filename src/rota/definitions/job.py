@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from rota.definitions import policies
+from rota.definitions import execution, policies
 from rota.definitions.calendars import Calendars
 from rota.definitions.report import Report
 from rota.definitions.runners import BODILESS
@@ -12,7 +12,7 @@ from rota.definitions.spec import HttpShape, JobShape, read
 from rota.definitions.triggers import schedule
 from rota.definitions.words import listed
 from rota.model.job import Definition, JobName, Task
-from rota.model.value import Json
+from rota.model.value import Json, canonical
 
 TASK = "main"
 """The name of the one task of a job."""
@@ -36,10 +36,13 @@ def define(
     params = shape.params or {}
     params_known = "params" not in data or shape.params is not None
     overlap = policies.overlap(shape.overlap, params if params_known else None, report.within("overlap"))
-    task = _task(shape, data, report) if handler is None else _handled(handler, data, report)
-    if when is None or task is None or report.count > before:
+    how = execution.settings(shape, report)
+    what = _runner(shape, data, report) if handler is None else _handled(handler, data, report)
+    if what is not None:
+        execution.refuse_beside(what.runner, shape, report)
+    if when is None or what is None or report.count > before:
         return None
-    return Definition(
+    definition = Definition(
         tenant=name.tenant,
         project=name.project,
         name=name.name,
@@ -49,29 +52,39 @@ def define(
         overlap=overlap,
         backlog_max=shape.backlog_max,
         params=params,
-        tasks=(task,),
+        cap=shape.cap,
+        rate=execution.rate(shape),
+        tasks=(Task(name=TASK, runner=what.runner, config=what.config, **how),),
     )
+    return canonical(definition)  # so that what was not written is not stored
 
 
-def _handled(handler: str, data: dict[str, Any], report: Report) -> Task:
+class _What(NamedTuple):
+    """What runs."""
+
+    runner: str
+    config: dict[str, Json]
+
+
+def _handled(handler: str, data: dict[str, Any], report: Report) -> _What:
     for key in RUNNERS:
         if key in data:
             report.add((key,), "goes only with jobs in YAML; here the function itself is what runs")
-    return Task(name=TASK, runner="python", config={"handler": handler})
+    return _What("python", {"handler": handler})
 
 
-def _task(shape: JobShape, data: dict[str, Any], report: Report) -> Task | None:
+def _runner(shape: JobShape, data: dict[str, Any], report: Report) -> _What | None:
     given = [key for key in data if key in RUNNERS]
     if not given:
         report.add((), f"says nothing to run; give it one of {listed(RUNNERS)}")
     for key in given[1:]:
         report.add((key,), f"{given[0]} is given too; only one of {listed(RUNNERS)} is allowed")
     if shape.shell is not None:
-        return Task(name=TASK, runner="shell", config={"argv": list(shape.shell)})
+        return _What("shell", {"argv": list(shape.shell)})
     if shape.python is not None:
-        return Task(name=TASK, runner="python", config={"function": shape.python})
+        return _What("python", {"function": shape.python})
     if shape.http is not None:
-        return Task(name=TASK, runner="http", config=_request(shape.http, report.within("http")))
+        return _What("http", _request(shape.http, report.within("http")))
     return None
 
 

@@ -12,11 +12,13 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from rota.definitions import fields, params, runners, times
+from rota.definitions import fields, params, processes, retries, runners, times
 from rota.definitions.fields import validator
 from rota.definitions.report import PROBLEMS_MAX, Report
 from rota.definitions.words import listed, shown, suggestion
+from rota.model import work
 from rota.model.job import BACKLOG_MAX, GRACE_S, MisfirePolicy, OverlapPolicy
+from rota.model.work import LOST_MAX, BackoffKind, OnExhausted
 
 TITLE_MAX = 200
 CRON_MAX = 1000
@@ -24,6 +26,9 @@ ENDLESS_MAX = 1000
 KEY_MAX = 200
 ZONE_MAX = 100
 DAY_S = 24 * 3600
+TIME_S_MAX = 366 * DAY_S
+PAUSE_S_MAX = 31 * DAY_S
+RESOURCES_MAX = 20
 
 Name = Annotated[str, validator(fields.name)]
 Title = Annotated[str, validator(fields.title(TITLE_MAX))]
@@ -50,6 +55,18 @@ def _mapping(value: object) -> object:
 def _policy(value: object) -> object:
     """`misfire: skip` is short for `misfire: {policy: skip}`."""
     return {"policy": value} if isinstance(value, str) else _mapping(value)
+
+
+def _retries(value: object) -> object:
+    """`retries: 3` is short for `retries: {max: 3}`."""
+    return _mapping(value) if value is None or isinstance(value, dict | list | tuple) else {"max": value}
+
+
+def _backoff(value: object) -> object:
+    """`backoff: 5` is short for `{seconds: 5}`, and `backoff: [1, 5]` for `{kind: list, seconds: [1, 5]}`."""
+    if isinstance(value, list | tuple):
+        return {"kind": "list", "seconds": value}
+    return _mapping(value) if value is None or isinstance(value, dict) else {"seconds": value}
 
 
 def _days(value: object) -> list[date]:
@@ -93,7 +110,52 @@ class HttpShape(Shape):
     body: Annotated[Any, validator(runners.body)] = None
 
 
-class JobShape(Shape):
+class BackoffShape(Shape):
+    kind: Annotated[BackoffKind, validator(fields.choice(BackoffKind))] = BackoffKind.FIXED
+    seconds: Annotated[float | tuple[float, ...], validator(retries.pauses(PAUSE_S_MAX))]
+    factor: Annotated[float, validator(fields.number(1, 100))] = 2.0
+    max_s: Annotated[float, validator(fields.number(0, PAUSE_S_MAX, "number of seconds"))] = 3600.0
+    jitter: Annotated[float, validator(fields.number(0, 1))] = 0.0
+
+
+class RetriesShape(Shape):
+    max: Annotated[int, validator(fields.whole(0, 100))]
+    backoff: Annotated[BackoffShape, BeforeValidator(_backoff)] = BackoffShape(seconds=0.0)
+    only: Annotated[tuple[str, ...], validator(retries.causes)] = ()
+    never: Annotated[tuple[str, ...], validator(retries.causes)] = ()
+
+
+class RateShape(Shape):
+    max: Annotated[int, validator(fields.whole(1, 100_000))]
+    period_s: Annotated[float, validator(fields.number(0.1, PAUSE_S_MAX, "number of seconds"))]
+
+
+class ExecutionShape(Shape):
+    """How a job is executed. Keys that the model knows by the same word are handed on as they are."""
+
+    retries: Annotated[RetriesShape, BeforeValidator(_retries)] = RetriesShape(max=0)
+    lost_max: Annotated[int, validator(fields.whole(1, 100))] = LOST_MAX
+    on_exhausted: Annotated[OnExhausted, validator(fields.choice(OnExhausted))] = OnExhausted.FAIL
+    timeout_s: Annotated[float | None, validator(fields.number(0.1, TIME_S_MAX, "number of seconds"))] = None
+    warn_s: Annotated[float | None, validator(fields.number(0.1, TIME_S_MAX, "number of seconds"))] = None
+    grace_s: Annotated[float, validator(fields.number(0, 3600, "number of seconds"))] = work.GRACE_S
+    start_within_s: Annotated[float, validator(fields.number(0, PAUSE_S_MAX, "number of seconds"))] = 0.0
+    hold_s: Annotated[float, validator(fields.number(0, DAY_S, "number of seconds"))] = 0.0
+    cap: Annotated[int | None, validator(fields.whole(1, 100_000))] = None
+    rate: Annotated[RateShape | None, BeforeValidator(_mapping)] = None
+    group: Name = "default"
+    quota: Name = "default"
+    resources: Annotated[tuple[str, ...], validator(fields.names(RESOURCES_MAX))] = ()
+    concurrency: Annotated[int, validator(fields.whole(1, 1000))] = 1
+    memory_mb: Annotated[int | None, validator(fields.whole(1, 1024 * 1024))] = None
+    cpu_s: Annotated[float | None, validator(fields.number(1, TIME_S_MAX, "number of seconds"))] = None
+    processes_max: Annotated[int | None, validator(fields.whole(1, 100_000))] = None
+    directory: Annotated[str | None, validator(processes.directory)] = None
+    user: Annotated[str | None, validator(processes.user)] = None
+    env: Annotated[dict[str, str], validator(processes.environment)] = {}
+
+
+class JobShape(ExecutionShape):
     title: Title = ""
     cron: CronText = None
     every_s: Seconds = None
@@ -158,18 +220,31 @@ def _reason(shape: type[Shape], detail: ErrorDetails) -> str:
         case "missing":
             return "is missing"
         case "extra_forbidden":
-            known = _keys(shape, detail["loc"][:-1])
-            return f"is not a known key{suggestion(detail['loc'][-1], known) or f'; known are {listed(known)}'}"
+            return f"is not a known key{_hint(_shape_at(shape, detail['loc'][:-1]), detail['loc'][-1])}"
         case "invalid_key":
             return "a key must be text"
         case _:
             return detail["msg"]
 
 
-def _keys(shape: type[Shape], path: tuple[str | int, ...]) -> list[str]:
-    """The keys of the shape that stands at a path."""
+def _hint(shape: type[Shape], key: str | int) -> str:
+    """What may have been meant by a key that the shape does not have."""
+    homes = [name for name in shape.model_fields if (inner := _shape_of(shape, name)) and key in inner.model_fields]
+    if homes:
+        return f" here; it goes inside {' or '.join(homes)}"
+    return suggestion(key, shape.model_fields) or f"; known are {listed(shape.model_fields)}"
+
+
+def _shape_at(shape: type[Shape], path: tuple[str | int, ...]) -> type[Shape]:
     for step in path:
-        annotation = shape.model_fields[str(step)].annotation
-        kinds = (annotation, *get_args(annotation))
-        shape = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Shape))
-    return list(shape.model_fields)
+        inner = _shape_of(shape, str(step))
+        assert inner is not None, "only shapes have keys that are not known"
+        shape = inner
+    return shape
+
+
+def _shape_of(shape: type[Shape], key: str) -> type[Shape] | None:
+    """The shape of what stands under a key, if it has one."""
+    annotation = shape.model_fields[key].annotation
+    kinds = (annotation, *get_args(annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Shape)), None)

@@ -62,4 +62,5 @@ def _joined(places: Sequence[tuple[Path, Loaded]]) -> Loaded:
         for path, definition in several[1:]
     ]
     kept = tuple(several[0][1] for several in homes.values() if len(several) == 1)
-    return Loaded(kept, (*(problem for _, loaded in places for problem in loaded.problems), *clashes))
+    problems = (*(problem for _, loaded in places for problem in loaded.problems), *clashes)
+    return Loaded(kept, problems).with_apps([loaded for _, loaded in places])

@@ -49,10 +49,11 @@ def one_line(text: str, *, length: int = 300) -> str:
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """Offer the known word that is most like this one, if there is one."""
+    """Offer the known word that is most like this one, if there is one; best one with the same first letter."""
     if not isinstance(word, str) or len(word) > 100:
         return ""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    found.sort(key=lambda each: each[:1] != word[:1])
     return f"; did you mean {found[0]}?" if found else ""
 
 

@@ -62,11 +62,14 @@ class Definer(Loop):
         apply: Callable[[Sequence[Definition]], Awaitable[Sequence[Applied]]],
         clock: Clock,
         config: DefinitionsConfig,
+        *,
+        on_loaded: Callable[[Any], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(clock)
         self._source = source
         self._apply = apply
         self._config = config
+        self._on_loaded = on_loaded
         self._seen: object = None
         self._swept_at: float | None = None
         self._loading: asyncio.Task[Found] | None = None
@@ -97,6 +100,8 @@ class Definer(Loop):
             for problem in problems:
                 log.error("a definition is wrong and was left out", problem=str(problem))
             self.problems = tuple(problems)
+        if self._on_loaded is not None:
+            await self._on_loaded(found)
         if not definitions:
             return
         try:

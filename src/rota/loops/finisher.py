@@ -39,15 +39,13 @@ class Finisher(Loop):
         config: ExecutorConfig,
         identity: Identity,
         live: Live,
-        *,
-        on_finished: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(clock)
         self._store = store
         self._config = config
         self._identity = identity
         self._live = live
-        self._on_finished = on_finished
+        self.on_finished: Callable[[], None] = lambda: None
         self._moment: Moment | None = None
         self.finished = 0
         """Ends that this finisher committed."""
@@ -72,7 +70,7 @@ class Finisher(Loop):
         self.finished += len(ends) - len(done.stale)
         if done.stale:
             log.warning("ends that came too late", items=sorted(done.stale)[:20], count=len(done.stale))
-        self._on_finished()
+        self.on_finished()
         return 0.0 if self._live.over else (START_S if self._live.begun else 3600.0)
 
     def _take(self) -> list[tuple[Attempt, AttemptEnd]]:

@@ -16,6 +16,7 @@ import structlog
 
 from rota.errors import StoreUnavailable
 from rota.loops.executor import Executor
+from rota.loops.finisher import Finisher
 from rota.loops.identity import Identity
 from rota.loops.live import Live
 from rota.loops.loop import Loop
@@ -49,6 +50,11 @@ class Host:
     execution: Execution | None = None
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _at_once: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def finished(self) -> int:
+        """How many attempts of this node have ended."""
+        return sum(loop.finished for loop in self.working if isinstance(loop, Finisher))
 
     async def run(self) -> None:
         """Run until the node has drained, or was stopped at once."""

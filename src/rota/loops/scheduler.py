@@ -50,7 +50,8 @@ class Scheduler(Loop):
         super().__init__(clock)
         self._store = store
         self._config = config
-        self._on_fired = on_fired
+        self.on_fired = on_fired
+        """Told of every batch that was fired."""
         self._held: dict[int, float] = {}
         self.fired = 0
         """Runs written by this scheduler."""
@@ -109,8 +110,8 @@ class Scheduler(Loop):
             half = len(ids) // 2
             return {**await self._fire_batch(ids[:half]), **await self._fire_batch(ids[half:])}
         self.fired += len(done.runs)
-        if self._on_fired is not None:
-            self._on_fired(done)
+        if self.on_fired is not None:
+            self.on_fired(done)
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
 
     def _hold_back(self, job_id: int, fault: Exception) -> None:

@@ -79,8 +79,6 @@ class Task(Value, frozen=True, kw_only=True):
     name: str
     runner: str
     config: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
-    handler: str = ""
-    """What a node must have to run it, if that is not what `handler_of` finds."""
     retry: Retry = Retry()
     timeout_s: float | None = None
     warn_s: float | None = None
@@ -142,8 +140,8 @@ def listener_name(listener: str) -> str:
 def handler_of(definition: Definition, task: Task) -> str:
     """What a node must have to run a task; nothing for shell and http. Derived from what is stored, so that it changes no
     digest, and definitions of earlier releases have it too."""
-    if task.handler or task.runner != "python":
-        return task.handler
+    if task.runner != "python":
+        return ""
     own = task.config.get("handler")
     if own is not None:
         return handler_name(JobName(definition.tenant, definition.project, str(own)))

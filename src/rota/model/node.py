@@ -41,7 +41,7 @@ class NewNode(Value, frozen=True, kw_only=True):
     seats: int = 0
     """How many items it executes at a time; 0 if it is no executor."""
     handlers: tuple[str, ...] = ()
-    """What it can run: `project/name` of the tasks of its apps, and `module:*` for what it may import."""
+    """What it can run: `tenant/project/name` of the tasks of its apps, and `module:*` for what it may import."""
     digests: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
     boundary: str = ""
     version: str = ""

@@ -181,6 +181,69 @@ def test_what_is_no_plain_function_is_refused(app: rota.App) -> None:
         app.task(lambda: None)
 
 
+def test_an_app_has_at_most_one_listener_of_each_kind(app: rota.App) -> None:
+    """S2.16, S2.17, A2.12: the first stays, the second is an error."""
+
+    @app.on_start
+    def started(told: object) -> None: ...
+
+    @app.on_fail
+    async def failed(told: object) -> None: ...
+
+    @app.on_timeout
+    def timed_out(told: object) -> None: ...
+
+    assert app.listeners == {"on_start": started, "on_fail": failed, "on_timeout": timed_out}
+    for register in (app.on_start, app.on_fail, app.on_timeout):
+        with pytest.raises(rota.InvalidInput, match=r"^on_\w+: there is a listener already; an app has at most one$"):
+            register(print)
+    assert app.listeners == {"on_start": started, "on_fail": failed, "on_timeout": timed_out}
+    assert rota.App().listeners == {}, "another app has its own"
+    with pytest.raises(TypeError):
+        app.listeners["on_start"] = print  # type: ignore[index]
+
+
+def test_a_listener_must_be_a_plain_function(app: rota.App) -> None:
+    def generator(told: object) -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(rota.InvalidInput, match=r"^on_start: is a generator"):
+        app.on_start(generator)
+    with pytest.raises(rota.InvalidInput, match=r"^on_fail: must be a function, not 5$"):
+        app.on_fail(5)  # type: ignore[type-var]
+    assert app.listeners == {}
+
+
+def test_a_node_can_call_handlers_and_listeners_by_the_names_it_advertises() -> None:
+    app = rota.App(tenant="acme", project="reports")
+
+    @app.task
+    def nightly() -> None: ...
+
+    @app.on_start
+    def started(told: object) -> None: ...
+
+    assert app.functions == {"acme/reports/nightly": nightly, "listener:on_start": started}
+
+
+def test_timeout_is_another_word_for_timeout_s(app: rota.App) -> None:
+    app.task(name="a", retries=3, timeout=5)(print)
+    assert (only(app).tasks[0].timeout_s, only(app).tasks[0].retry.max) == (5.0, 3)
+    with pytest.raises(rota.InvalidInput, match=r"^b\.timeout: timeout_s is given too, and means the same$"):
+        app.task(name="b", timeout=5, timeout_s=5)(print)
+
+
+@pytest.mark.parametrize("store", ["", "  ", "x" * 2001, "sqlite:///a\nb", "sqlite:///\x00", 5, b"sqlite:///x"])
+def test_a_store_is_a_text_that_is_not_shown(store: object) -> None:
+    with pytest.raises(rota.InvalidInput, match=r"^store: must be a URL of at most 2000 characters, like sqlite"):
+        rota.App(store=store)  # type: ignore[arg-type]
+
+
+def test_a_store_is_only_kept(app: rota.App) -> None:
+    assert app.store is None
+    assert rota.App(store="postgresql://u:p@db/rota").store == "postgresql://u:p@db/rota"
+
+
 def test_later_changes_of_what_was_given_change_nothing(app: rota.App) -> None:
     params = {"region": "eu"}
     app.task(name="report", params=params)(print)

@@ -108,7 +108,7 @@ def test_a_job_is_paused_when_it_wants_to_be_after_its_retries_are_used_up() -> 
 
 
 def test_a_pause_first_settles_what_is_owed() -> None:
-    job = a_job(Every(every_s=60), on_exhausted=OnExhausted.PAUSE, due_at=NOW - timedelta(seconds=5))
+    job = a_job(Every(every_s=60), on_exhausted=OnExhausted.PAUSE, due_at=NOW)
     plan = decided(job, F)
     assert len(plan.runs) == 1
     assert plan.jobs[0].now.state is JobState.PAUSED

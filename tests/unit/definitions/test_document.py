@@ -235,6 +235,11 @@ _keys = [
     "params",
     "shell",
     "http",
+    "retries",
+    "rate",
+    "resources",
+    "directory",
+    "env",
 ]
 
 

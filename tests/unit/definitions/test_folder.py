@@ -1,16 +1,24 @@
 """Files and folders: one broken file does not stop the others, and no code runs in this process."""
 
 import asyncio
+import hashlib
 import os
 import sys
 from datetime import date
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from rota.definitions import folder
 from rota.definitions.folder import load
 from rota.definitions.loaded import Loaded
+from rota.definitions.watch import Watched
+from rota.model.job import Definition, Task
+from rota.model.value import encode
+from rota.model.work import Backoff, Bounds, Rate, Retry
+from tests.factories import a_definition
 
 TODAY = date(2026, 11, 15)
 APP = "import rota\napp = rota.App()\n"
@@ -157,6 +165,8 @@ async def test_threads_and_processes_that_a_file_leaves_behind_do_not_delay(tmp_
         ("import os, sys\nos.write(int(sys.orig_argv[-2]), b'[')\nos._exit(0)\n", ": spoiled the answer"),
         (APP + "\n@app.task(cron='61 * * * *')\ndef f(): ...\n", ":4: f.cron: minute: 61"),
         (APP + "b = rota.App()\n@app.task\ndef f(): ...\n@b.task(name='F')\ndef g(): ...\n", ": F.name: two apps"),
+        (APP + "b = rota.App()\napp.on_fail(print)\nb.on_fail(print)\n", ": on_fail: two apps of the file have this"),
+        (APP + "app.on_start(print)\n\napp.on_start(print)\n", ":5: on_start: there is a listener already"),
         (APP + "for i in range(200): app.task(name=f'n{i}', params={'a': 'x' * 60000})(print)\n", ": has definitions"),
     ],
 )
@@ -181,6 +191,82 @@ async def test_an_answer_that_was_not_made_by_the_sdk_is_checked_again(tmp_path:
     lie = '[[{"name":"a/b","schedule":{"rule":{"type":"every","every_s":-1}},"tasks":[]}],[]]'
     file.write_text(f"import os, sys\nfd = int(sys.orig_argv[-2])\nos.write(fd, {lie!r}.encode())\nos._exit(0)\n")
     assert "the name must be" in await only_problem(file)
+
+
+async def test_a_python_file_tells_what_a_node_can_call_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.py"
+    file.write_text(
+        "import rota\napp = rota.App(tenant='acme')\nother = rota.App()\n"
+        + task("nightly")
+        + "@other.task\ndef by_hand(): ...\n"
+        + "@app.on_start\ndef started(told): ...\n@other.on_fail\ndef failed(told): ...\n"
+    )
+    loaded = await load(file, today=TODAY)
+    assert loaded.problems == ()
+    assert loaded.handlers == ("acme/default/nightly", "default/default/by_hand")
+    assert loaded.listeners == ("on_start", "on_fail")
+    assert loaded.digest == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+async def test_a_folder_tells_what_can_be_called_of_all_its_apps(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(job("first"))
+    assert (await load(tmp_path, today=TODAY))[2:] == ((), (), "")
+    (tmp_path / "b.py").write_text(APP + task("second") + "@app.on_start\ndef started(told): ...\n")
+    alone = await load(tmp_path, today=TODAY)
+    assert alone.handlers == ("default/default/second",)
+    assert alone.digest == hashlib.sha256((tmp_path / "b.py").read_bytes()).hexdigest()
+    (tmp_path / "c.py").write_text(APP + task("third") + "@app.on_start\ndef started(told): ...\n")
+    both = await Watched([tmp_path], lambda: TODAY).load()
+    assert both.handlers == ("default/default/second", "default/default/third")
+    assert both.listeners == ("on_start",)
+    assert len(both.digest) == 64
+    assert both.digest != alone.digest
+
+
+async def test_an_answer_about_handlers_that_was_not_made_by_the_sdk_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.py"
+    fine = Loaded(
+        (a_definition("a", tasks=(Task(name="main", runner="python", config={"handler": "a"}),)),),
+        (),
+        ("default/default/a",),
+        ("on_start",),
+        "0" * 64,
+    )
+    assert (await load(told(file, fine), today=TODAY)).handlers == ("default/default/a",)
+    (good,) = fine.definitions
+    lies = [
+        fine._replace(handlers=("default/default/b",)),
+        fine._replace(handlers=("default/default/a", "other/default/b")),
+        fine._replace(listeners=("on_everything",)),
+        fine._replace(digest="x" * 10_000),
+        fine._replace(definitions=(a_definition("a", tasks=()),)),
+        fine._replace(definitions=(a_definition("a"),)),
+        fine._replace(definitions=(with_task(good, config={"handler": "b"}),)),
+    ]
+    for lie in lies:
+        assert "spoiled the answer about its handlers" in await only_problem(told(file, lie))
+    for task, field in [
+        (with_task(good, timeout_s=-1.0), "a.timeout_s"),
+        (with_task(good, concurrency=10**6), "a.concurrency"),
+        (with_task(good, env={"LD_PRELOAD": "x"}), "a.env"),
+        (with_task(good, retry=Retry(max=10**6)), "a.retries.max"),
+        (with_task(good, retry=Retry(backoff=Backoff(seconds=()))), "a.retries.backoff.seconds"),
+        (with_task(good, retry=Retry(only=("9" * 5000,))), "a.retries.only"),
+        (with_task(good, bounds=Bounds(user="a b")), "a.user"),
+        (msgspec.structs.replace(good, rate=Rate(max=1, period_s=0.0)), "a.rate.period_s"),
+    ]:
+        assert f": {field}: " in await only_problem(told(file, fine._replace(definitions=(task,))))
+
+
+def told(file: Path, answer: Loaded) -> Path:
+    """A file that answers by itself."""
+    lines = f"import os, sys\nos.write(int(sys.orig_argv[-2]), {encode(answer)!r}.encode())\nos._exit(0)\n"
+    file.write_text(lines)
+    return file
+
+
+def with_task(definition: Definition, **fields: Any) -> Definition:
+    return msgspec.structs.replace(definition, tasks=(msgspec.structs.replace(definition.tasks[0], **fields),))
 
 
 async def ends_soon(pid: int) -> bool:

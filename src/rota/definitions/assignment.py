@@ -1,0 +1,152 @@
+"""What a client hands over to be executed: document 2's `assignJob` (S2.19, S2.22, S2.32). All that is wrong with it is
+told at once, by the name of the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rota.definitions import execution, fields, times
+from rota.definitions.params import json
+from rota.definitions.report import Report
+from rota.definitions.runners import function
+from rota.definitions.spec import ExecutionShape, read
+from rota.definitions.words import shown
+from rota.errors import InvalidInput
+from rota.model.job import handler_name
+from rota.model.value import Json
+from rota.model.work import ASSIGN_MAX, NUMBER_MAX, TIMEOUT_S, Assignment, NewTask, Work
+
+TIMEOUT_S_MAX = 10 * 86400.0
+SHARED = ("retries", "lost_max", "timeout_s", "hold_s", "group", "quota", "resources", "concurrency")
+"""The keys of a job that an assignment takes too."""
+
+EXTEND_S_MAX = TIMEOUT_S_MAX
+
+_number = fields.text(NUMBER_MAX)
+_timeout = fields.number(0.1, TIMEOUT_S_MAX, "number of seconds")
+
+
+def assignment(
+    key: str,
+    tenant: str,
+    numbers: Sequence[str],
+    infos: Sequence[Any] | None,
+    *,
+    start_at: datetime | str | None,
+    end_at: datetime | str | None,
+    handler: str | None,
+    options: Mapping[str, Any],
+) -> Assignment:
+    """Read one call of `assign`. Raises InvalidInput."""
+    report = Report()
+    start, end = _instant("start_at", start_at, report), _instant("end_at", end_at, report)
+    if start is not None and end is not None and end < start:
+        report.add(("end_at",), f"lies before start_at: {end.isoformat()} is before {start.isoformat()}")
+    tasks = _tasks(numbers, infos, report)
+    work = _work(tenant, handler, options, report)
+    report.raise_if_any()
+    assert work is not None
+    return Assignment(key=key, work=work, tasks=tasks, start_at=start, end_at=end)
+
+
+def handler_text(value: object) -> str:
+    """What shall do the work: a function (`package.module:function`), or a task of an app by its job's name."""
+    from rota.definitions.asked import job_name
+
+    if isinstance(value, str) and ":" in value:
+        return function(value)
+    if not isinstance(value, str):
+        raise ValueError(f"must be the name of a task, or a function like package.module:function, not {shown(value)}")
+    try:
+        return handler_name(job_name(value))
+    except InvalidInput as error:
+        raise ValueError(error.problems[0].reason) from None
+
+
+def _tasks(numbers: object, infos: object, report: Report) -> tuple[NewTask, ...]:
+    if isinstance(numbers, str) or not isinstance(numbers, Iterable):
+        report.add(("numbers",), f"must be a list of texts, not {shown(numbers)}")
+        return ()
+    found = list(numbers)
+    if not 1 <= len(found) <= ASSIGN_MAX:
+        report.add(("numbers",), f"must be 1 to {ASSIGN_MAX} in one call, not {len(found)}")
+        return ()
+    given = _infos(infos, len(found), report)
+    _check_numbers(found, report)
+    return tuple(NewTask(number=number, info=info) for number, info in zip(found, given, strict=True))
+
+
+def _check_numbers(found: Sequence[object], report: Report) -> None:
+    seen: set[object] = set()
+    for place, number in enumerate(found):
+        try:
+            word = _number(number)
+        except ValueError as error:
+            report.add(("numbers", place), str(error))
+            continue
+        if word in seen:
+            report.add(("numbers", place), f"{shown(word)} is given twice; a number names one item")
+        seen.add(word)
+
+
+def _infos(infos: object, count: int, report: Report) -> Sequence[Json]:
+    if infos is None:
+        return [None] * count
+    if isinstance(infos, str) or not isinstance(infos, Iterable):
+        report.add(("infos",), f"must be a list with one value for each number, not {shown(infos)}")
+        return [None] * count
+    found = list(infos)
+    if len(found) != count:
+        report.add(
+            ("infos",), f"there are {len(found)} for {count} numbers; there must be one for each, or none at all"
+        )
+        return [None] * count
+    return [_info(place, info, report) for place, info in enumerate(found)]
+
+
+def _info(place: int, info: object, report: Report) -> Json:
+    try:
+        return json(info)
+    except ValueError as error:
+        report.add(("infos", place), str(error))
+        return None
+
+
+def _work(tenant: object, handler: object, options: Mapping[str, Any], report: Report) -> Work | None:
+    name = _checked("tenant", fields.name, tenant, report)
+    does = None if handler is None else _checked("handler", handler_text, handler, report)
+    timeout = _checked("timeout_s", _timeout, options.get("timeout_s", TIMEOUT_S), report)
+    before = report.count
+    shape = read(ExecutionShape, {key: value for key, value in options.items() if key != "timeout_s"}, report)
+    if shape is None or name is None or timeout is None:
+        return None
+    how = execution.settings(shape, report)
+    if report.count > before:
+        return None
+    if does is None and shape.concurrency > 1:
+        report.add(("concurrency",), "more than 1 goes only with a handler")
+    return Work(
+        tenant=name,
+        quota=shape.quota,
+        group=shape.group,
+        handler=does,
+        timeout_s=timeout,
+        retry=how["retry"],
+        hold_s=shape.hold_s,
+        concurrency=shape.concurrency,
+        resources=shape.resources,
+    )
+
+
+def _checked(field: str, reader: Any, value: object, report: Report) -> Any:
+    try:
+        return reader(value)
+    except ValueError as error:
+        report.add((field,), str(error))
+        return None
+
+
+def _instant(field: str, value: object, report: Report) -> datetime | None:
+    return None if value is None else _checked(field, times.instant, value, report)

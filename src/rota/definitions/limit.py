@@ -1,0 +1,80 @@
+"""What people say about a limit: its cap, its weight, its rate. Texts like `10/60` are read here too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rota.definitions import fields
+from rota.definitions.spec import PAUSE_S_MAX
+from rota.definitions.words import shown
+from rota.errors import InvalidInput, Problem
+from rota.model.work import Rate
+
+CAP_MAX = 1_000_000
+WEIGHT_MAX = 1000
+STARTS_MAX = 100_000
+
+_cap = fields.whole(0, CAP_MAX)
+_weight = fields.whole(1, WEIGHT_MAX)
+_starts = fields.whole(1, STARTS_MAX)
+_period = fields.number(0.1, PAUSE_S_MAX, "number of seconds")
+
+
+def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a limit, all of them right. No cap and no rate are said by None."""
+    found: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for field, value in given.items():
+        try:
+            found[field] = _READERS[field](value)
+        except ValueError as error:
+            problems.append(Problem(field, str(error)))
+    if problems:
+        raise InvalidInput(problems)
+    return found
+
+
+def check_names(given: Mapping[str, str]) -> None:
+    """Names of tenants, quotas and resources."""
+    problems = []
+    for field, word in given.items():
+        try:
+            fields.name(word)
+        except ValueError as error:
+            problems.append(Problem(field, str(error)))
+    if problems:
+        raise InvalidInput(problems)
+
+
+def rate_of(value: object) -> Rate | None:
+    """Read a rate: a `Rate`, a pair (starts, seconds), a mapping, or a text like `10/60`; nothing for none."""
+    match value:
+        case None:
+            return None
+        case Rate():
+            starts, period = value.max, value.period_s
+        case {"max": starts, "period_s": period, **rest} if not rest:
+            pass
+        case (starts, period):
+            pass
+        case str():
+            starts, period = _split(value)
+        case _:
+            raise ValueError(f"must be a number of starts and a number of seconds, not {shown(value)}")
+    return Rate(max=_starts(starts), period_s=_period(period))
+
+
+def _split(text: str) -> tuple[int, float]:
+    starts, slash, period = text.partition("/")
+    try:
+        return int(starts), float(period) if slash else 1.0
+    except ValueError:
+        raise ValueError(f"must be starts and seconds like 10/60, not {shown(text)}") from None
+
+
+def _optional_cap(value: object) -> int | None:
+    return None if value is None else _cap(value)
+
+
+_READERS = {"cap": _optional_cap, "weight": _weight, "rate": rate_of}
