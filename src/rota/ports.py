@@ -53,6 +53,9 @@ class Clock(Protocol):
 class Store(Protocol):
     """The durable truth."""
 
+    hears: bool
+    """Whether `listen` will tell of news."""
+
     async def migrate(self) -> None:
         """Bring the schema up to this release; safe when several nodes do it at once. Refuses a newer schema."""
         ...
@@ -121,8 +124,8 @@ class Store(Protocol):
         ...
 
     async def join(self, node: NewNode, *, lease_s: float) -> Joined:
-        """Give a node its id and its first lease. A node of the same name that is still believed alive is fenced: its lease
-        is over at once for renewal, but its items stay its own until they are rescued."""
+        """Give a node its id and its first lease. A node of the same name that is still believed alive is fenced: it
+        cannot renew any more, but its items stay its own until they are rescued."""
         ...
 
     async def renew(self, node_id: int, *, lease_s: float, busy: float) -> bool:
@@ -188,14 +191,28 @@ class Store(Protocol):
         ...
 
     async def finish(
-        self, ends: Sequence[ItemEnd], starts: Sequence[ItemStart] = (), *, rule: Rule | None = None
+        self,
+        ends: Sequence[ItemEnd],
+        starts: Sequence[ItemStart] = (),
+        *,
+        rule: Rule | None = None,
+        notices: Mapping[int, Sequence[Assignment]] = {},
     ) -> Finished:
         """Write ends and starts of attempts, only those that are still current. Runs of jobs whose items changed are
-        locked first, and the rule says what follows for them (`Facts.runs`, `Facts.items`), in the same transaction."""
+        locked first, and the rule says what follows for them (`Facts.runs`, `Facts.items`), in the same transaction.
+        The notices of items (by id) whose end counted are assigned in it too."""
         ...
 
     async def rescue(
-        self, node_id: int, beat: int, ends: Sequence[ItemEnd], *, rule: Rule, margin_s: float, seen_gone: bool = False
+        self,
+        node_id: int,
+        beat: int,
+        ends: Sequence[ItemEnd],
+        *,
+        rule: Rule,
+        margin_s: float,
+        seen_gone: bool = False,
+        notices: Mapping[int, Sequence[Assignment]] = {},
     ) -> bool:
         """Take items from a node whose lease has been over for `margin_s` by the store's clock, and whose renewals have
         not gone beyond `beat`; `seen_gone`: whose processes were seen gone instead. When it has none left, the node is
@@ -203,7 +220,12 @@ class Store(Protocol):
         ...
 
     async def queued(
-        self, *, item_ids: Sequence[int] | None = None, node_id: int | None = None, expired: bool = False, limit: int = 1000
+        self,
+        *,
+        item_ids: Sequence[int] | None = None,
+        node_id: int | None = None,
+        expired: bool = False,
+        limit: int = 1000,
     ) -> tuple[Queued, ...]:
         """Live items: by id, of a node, or those that are finished from outside and whose time is over."""
         ...

@@ -1,22 +1,26 @@
 """The composition root: from a URL to a store, from a configuration to the loops of a node.
 
-The only importer of backends. What is heavy is imported where it is used.
+The only importer of backends and runners. What is heavy is imported where it is used.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rota.backends.memory import MemoryStore
 from rota.clock import SystemClock
 from rota.config import Config
 from rota.control import Control
-from rota.ports import Clock, Store
+from rota.ports import Clock, LogStore, Store
 
 if TYPE_CHECKING:
-    from rota.loops.definer import Definer
+    from rota.loops.host import Host
     from rota.loops.scheduler import Scheduler
+    from rota.runners.boundary import Swept
 
 
 def system_clock() -> Clock:
@@ -47,10 +51,27 @@ def scheduler(store: Store, clock: Clock, config: Config) -> Scheduler:
     return Scheduler(store, clock, config.scheduler)
 
 
-def definer(store: Store, clock: Clock, config: Config, paths: Sequence[str]) -> Definer:
-    """The loop that keeps the store in step with files."""
-    from rota.definitions.watch import Watched
-    from rota.loops.definer import Definer
+def log_store(config: Config) -> LogStore:
+    """Where the output of attempts is kept."""
+    from rota.runners.logs import DirectoryLogs
 
-    source = Watched(paths, lambda: clock.wall().date())
-    return Definer(source, Control(store, clock).apply, clock, config.definitions)
+    return DirectoryLogs(Path(config.logs.path))
+
+
+def state_dir(config: Config) -> Path:
+    """Where the executors of this host note their process trees; those of one user share it."""
+    return Path(config.executor.state_path or Path(tempfile.gettempdir()) / f"rota-{os.getuid()}")
+
+
+async def sweep(config: Config) -> Swept:
+    """Clear what earlier executors left on this host."""
+    from rota.runners.boundary import sweep as swept
+
+    return await swept(state_dir(config))
+
+
+async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str], firing: Scheduler) -> Host:
+    """A whole node: it fires, dispatches, executes, looks after the others, and applies the definitions of `paths`."""
+    from rota.assembly import Assembly
+
+    return await Assembly(store, clock, config, paths, log_store(config), state_dir(config)).host(firing)

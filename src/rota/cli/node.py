@@ -1,4 +1,4 @@
-"""`rota node`: one node of a cluster, until it is told to stop."""
+"""`rota node`: one node of a cluster, until it is told to stop; and what can be asked of nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.lazy import Command, Seconds
+from rota.cli.lazy import Group, Seconds
 from rota.cli.output import as_json
 from rota.cli.session import configuration, opened
 from rota.cli.words import masked
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from rota.config import Config
 
 
-@click.command(cls=Command)
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    lazy={
+        "list": ("rota.cli.node_show", "List the nodes of the cluster."),
+        "drain": ("rota.cli.node_show", "Put nodes on the offline list."),
+        "undrain": ("rota.cli.node_show", "Take nodes off it."),
+        "sweep": ("rota.cli.node_show", "Clear what earlier nodes left on this host."),
+    },
+)
 @click.option("--name", metavar="NAME", help="The name of this node in the history. [default: host and process id]")
 @click.option("--definitions", metavar="PATH", help="A file or folder of definitions, applied whenever it changes.")
 @click.option("--app", "app", metavar="FILE", help="A Python file with an app, applied likewise.")
@@ -31,7 +40,10 @@ def node(
     seconds: float | None,
     log_format: str | None,
 ) -> None:
-    """Run one node: fire due jobs, keep definitions applied. It waits for its store, and goes on after outages."""
+    """Run one node: fire due jobs, execute what is dispatched, keep definitions applied. It waits for its store, and
+    goes on after outages. With a command: ask about nodes."""
+    if ctx.invoked_subcommand is not None:
+        return
     from rota.cli import log, serve
 
     config = configuration(ctx, {"node.name": name, "definitions.path": definitions})
@@ -43,10 +55,10 @@ def node(
 
 
 async def run_node(config: Config, paths: list[str], seconds: float | None) -> None:
-    """Run the loops of a node until told to stop."""
-    from rota.cli.serve import Stopping, log, wait_for_store
-    from rota.loops.host import Host
-    from rota.wiring import definer, scheduler
+    """Run a node until told to stop."""
+    from rota.cli.serve import Stopping, log, run_host, wait_for_store
+    from rota.wiring import node as assembled
+    from rota.wiring import scheduler
 
     stopping = Stopping()
     stopping.listen()
@@ -55,9 +67,8 @@ async def run_node(config: Config, paths: list[str], seconds: float | None) -> N
     async with opened(config, actor=config.node.name) as session:
         if not await wait_for_store(session, stopping):
             return
-        loops = [scheduler(session.store, session.clock, config)]
-        host = Host([*loops, *([definer(session.store, session.clock, config, paths)] if paths else [])])
-        stopping.then(host.stop)
+        firing = scheduler(session.store, session.clock, config)
+        host = await assembled(session.store, session.clock, config, paths, firing)
         log.info("node started", node=config.node.name, store=masked(config.store.url))
-        await host.run()
-        log.info("node stopped", node=config.node.name, fired=loops[0].fired)
+        await run_host(host, stopping)
+        log.info("node stopped", node=config.node.name, fired=firing.fired, finished=host.finished)

@@ -1,7 +1,8 @@
 """What `rota node` and `rota up` share: being told to stop, waiting for the store, running loops.
 
-first signal ──> every loop finishes its round, exit 0
-second signal ─> the process ends at once, exit 130
+first signal ──> the node drains: it takes nothing more, finishes what it has, exit 0
+second signal ─> what runs is killed and given back, exit 130
+third signal ──> the process ends at once; the boundaries of its process trees end them, exit 130
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import structlog
 
 from rota.cli.faults import INTERRUPTED
@@ -22,6 +24,7 @@ from rota.errors import InvalidInput, StoreUnavailable
 
 if TYPE_CHECKING:
     from rota.cli.session import Session
+    from rota.loops.host import Host
 
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -33,7 +36,11 @@ class Stopping:
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
+        self.hurried = False
+        """Whether it was told so twice."""
         self._callbacks: list[Callable[[], None]] = []
+        self.hurry: Callable[[], None] | None = None
+        """How to end without finishing what runs."""
         self.at_once: Callable[[], None] = lambda: None
         """What must be tidied up even when the process ends at once."""
 
@@ -67,11 +74,24 @@ class Stopping:
         return self.asked.is_set()
 
     def _signalled(self) -> None:
-        if self.asked.is_set():
+        if not self.asked.is_set():
+            self.stop()
+        elif self.hurry is not None and not self.hurried:
+            self.hurried = True
+            self.hurry()
+        else:
             self.at_once()
             sys.stderr.flush()
             os._exit(INTERRUPTED)
-        self.stop()
+
+
+async def run_host(host: Host, stopping: Stopping) -> None:
+    """Run a node until it has drained or was stopped; raises click.Abort if it was told twice."""
+    stopping.hurry = host.stop_at_once
+    stopping.then(host.stop)
+    await host.run()
+    if stopping.hurried:
+        raise click.Abort
 
 
 async def prepare(session: Session) -> None:

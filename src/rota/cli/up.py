@@ -27,7 +27,9 @@ LINES_MAX = 50
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Write log lines like this instead of a view.")
 @click.pass_context
 def up(ctx: click.Context, path: str, seconds: float | None, log_format: str | None) -> None:
-    """Apply the jobs of FILE_OR_FOLDER and fire them here, until Ctrl-C. Changes of the files are picked up.
+    """Apply the jobs of FILE_OR_FOLDER, fire and execute them here, until Ctrl-C. Changes of the files are picked up.
+
+    Ctrl-C lets what runs finish; a second one stops it at once.
 
     The store is made if it is not there; by default it is the file rota.db in this folder.
     """
@@ -45,8 +47,7 @@ async def run_up(config: Config, path: str, seconds: float | None, lines: deque[
     """Run the loops of an embedded node until told to stop; with `lines`, the place of log lines, in a live view."""
     from rota.cli import serve
     from rota.cli.watch import Watch
-    from rota.loops.host import Host
-    from rota.wiring import definer, scheduler
+    from rota.wiring import node, scheduler
 
     stopping = serve.Stopping()
     stopping.listen()
@@ -54,19 +55,18 @@ async def run_up(config: Config, path: str, seconds: float | None, lines: deque[
         await serve.prepare(session)
         await _apply(session, path)
         firing = scheduler(session.store, session.clock, config)
-        host = Host([firing, definer(session.store, session.clock, config, [path])])
-        stopping.then(host.stop)
+        host = await node(session.store, session.clock, config, [path], firing)
         if seconds is not None:
             stopping.after(seconds)
         if lines is not None:
             watch = Watch(session, stopping, lambda: firing.fired, path, lines)
             async with asyncio.TaskGroup() as group:
                 group.create_task(watch.show())
-                group.create_task(host.run())
+                group.create_task(serve.run_host(host, stopping))
             print(f"stopped; {count(firing.fired, 'run')} fired, kept in {masked(config.store.url)}")
             return
         serve.log.info("up", node=config.node.name, store=masked(config.store.url), path=path)
-        await host.run()
+        await serve.run_host(host, stopping)
         serve.log.info("stopped", fired=firing.fired)
 
 

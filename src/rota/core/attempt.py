@@ -6,7 +6,7 @@ from rota.model.dispatch import Granted
 from rota.model.job import Definition, Task, handler_of
 from rota.model.moment import moment
 from rota.model.run import Item, Run
-from rota.model.value import Json
+from rota.model.value import Json, decode
 from rota.model.work import Attempt, Work, token_of
 
 LISTENER = "on_start"
@@ -66,7 +66,8 @@ def assigned_attempt(granted: Granted, at_us: int, round_: int, item: Item, work
         task=item.task,
         index=item.index,
         runner="python",
-        config={"listener": LISTENER} if work.handler is None else {"handler": work.handler},
+        config=_assigned_config(work.handler),
+        params=_about(work, item),
         number=item.number,
         info=item.info,
         idempotency_key=f"{work.tenant}/{item.number}",
@@ -75,7 +76,22 @@ def assigned_attempt(granted: Granted, at_us: int, round_: int, item: Item, work
         hold_s=0.0 if external else work.hold_s,
         concurrency=work.concurrency,
         external=external,
+        notify=work.notify,
     )
+
+
+def _assigned_config(handler: str | None) -> dict[str, Json]:
+    if handler is None:
+        return {"listener": LISTENER}
+    kind, _, listener = handler.partition(":")
+    return {"listener": listener} if kind == "listener" else {"handler": handler}
+
+
+def _about(work: Work, item: Item) -> dict[str, Json]:
+    """A notice tells its listener about another item."""
+    if work.handler is None or not work.handler.startswith("listener:") or item.info is None:
+        return {}
+    return decode(item.info, dict)
 
 
 def _config(definition: Definition, task: Task) -> dict[str, Json]:

@@ -82,10 +82,10 @@ class Executor(Loop):
             await self._clock.sleep(0.02)
 
     async def abandon(self) -> None:
-        """Cancel everything and wait until it is gone; nothing of it is reported as this node's any more."""
-        self._crew.renew(0.0)
-        self._crew.cancel(list(self._live.attempts))
+        """End everything, hold or not, and see it gone; what others have not taken yet goes back as lost."""
+        await self._crew.close()
         await self._live.idle.wait()
+        await self._crew.open(self._live)
 
     async def _grants(self, node_id: int) -> list[Grant]:
         handed, self._handed = self._handed, []

@@ -12,15 +12,17 @@ import structlog
 
 from rota.config import ExecutorConfig
 from rota.core.advance import Advance
+from rota.core.notice import notices
 from rota.core.retry import after
 from rota.loops.identity import Identity
 from rota.loops.live import Live
+from rota.loops.loader import Loader
 from rota.loops.loop import Loop
 from rota.loops.moment import Moment
 from rota.model.dispatch import ItemEnd, ItemStart
 from rota.model.moment import micros
 from rota.model.states import Outcome
-from rota.model.work import MESSAGE_MAX, Attempt, AttemptEnd
+from rota.model.work import MESSAGE_MAX, Assignment, Attempt, AttemptEnd
 from rota.ports import Clock, Store
 
 START_S = 0.1
@@ -39,12 +41,14 @@ class Finisher(Loop):
         config: ExecutorConfig,
         identity: Identity,
         live: Live,
+        loader: Loader,
     ) -> None:
         super().__init__(clock)
         self._store = store
         self._config = config
         self._identity = identity
         self._live = live
+        self._loader = loader
         self.on_finished: Callable[[], None] = lambda: None
         self._moment: Moment | None = None
         self.finished = 0
@@ -60,7 +64,7 @@ class Finisher(Loop):
         if not ends and not starts:
             return START_S if self._live.begun else 3600.0
         try:
-            done = await self._store.finish(ends, starts, rule=Advance())
+            done = await self._store.finish(ends, starts, rule=Advance(), notices=self._notices(over, ends))
         except BaseException:
             self._live.over.extendleft(reversed(over))
             raise
@@ -72,6 +76,18 @@ class Finisher(Loop):
             log.warning("ends that came too late", items=sorted(done.stale)[:20], count=len(done.stale))
         self.on_finished()
         return 0.0 if self._live.over else (START_S if self._live.begun else 3600.0)
+
+    def _notices(
+        self, over: Sequence[tuple[Attempt, AttemptEnd]], ends: Sequence[ItemEnd]
+    ) -> dict[int, list[Assignment]]:
+        """What the clients of assigned items want to be told."""
+        wanting = {attempt.item_id: attempt for attempt, _ in over if attempt.notify}
+        found: dict[int, list[Assignment]] = {}
+        for end in ends if wanting else ():
+            attempt, work = wanting.get(end.item_id), self._loader.work_of(end.run_id)
+            if attempt is not None and work is not None:
+                found[end.item_id] = notices(end, work, attempt.number, attempt.info, self._identity.generation)
+        return found
 
     def _take(self) -> list[tuple[Attempt, AttemptEnd]]:
         over = self._live.over

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from rota.core.attempt import assigned_attempt, job_attempt
 from rota.model.dispatch import Grant, Granted
@@ -15,6 +15,14 @@ from rota.ports import Store
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class Policy(NamedTuple):
+    """What says what becomes of an item, and whom to tell."""
+
+    retry: Retry
+    item: Item
+    work: Work | None = None
 
 
 class Loader:
@@ -33,19 +41,22 @@ class Loader:
         made = (self._attempt(it, grant, items.get(it.item_id), runs, generation) for it, grant in granted)
         return [attempt for attempt in made if attempt is not None]
 
-    async def retries(self, queued: Sequence[Queued]) -> dict[int, tuple[Retry, Work | None]]:
-        """The retry policies of live items, and the assignments they belong to."""
+    def work_of(self, run_id: int) -> Work | None:
+        """The assignment of a run whose items were loaded, if it is one and is remembered."""
+        return self._works.get(run_id)
+
+    async def policies(self, queued: Sequence[Queued]) -> dict[int, Policy]:
+        """What says what becomes of live items."""
         items = {item.id: item for item in await self._store.loads([it.item_id for it in queued])}
         runs = await self._runs({it.run_id: it.job_id for it in queued})
-        found: dict[int, tuple[Retry, Work | None]] = {}
+        found: dict[int, Policy] = {}
         for it in queued:
-            work = self._works.get(it.run_id)
-            if work is not None:
-                found[it.item_id] = work.retry, work
-            elif it.item_id in items and it.run_id in runs:
-                run = runs[it.run_id]
-                task = self._definitions[run.job_id, run.version].task(items[it.item_id].task)
-                found[it.item_id] = task.retry, None
+            item, work, run = items.get(it.item_id), self._works.get(it.run_id), runs.get(it.run_id)
+            if item is not None and work is not None:
+                found[it.item_id] = Policy(work.retry, item, work)
+            elif item is not None and run is not None:
+                task = self._definitions[run.job_id, run.version].task(item.task)
+                found[it.item_id] = Policy(task.retry, item)
         return found
 
     def _attempt(

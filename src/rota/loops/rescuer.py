@@ -14,15 +14,16 @@ import structlog
 
 from rota.config import LeaseConfig
 from rota.core.advance import Advance
+from rota.core.notice import notices
 from rota.core.retry import Next, after
 from rota.loops.identity import Identity
-from rota.loops.loader import Loader
+from rota.loops.loader import Loader, Policy
 from rota.loops.loop import Loop
 from rota.model.dispatch import ItemEnd
 from rota.model.moment import micros
 from rota.model.node import Node
 from rota.model.states import Outcome
-from rota.model.work import Queued, Retry
+from rota.model.work import Assignment, Queued, Retry
 from rota.ports import Clock, Crew, Store
 
 LOOK_S = 1.0
@@ -78,9 +79,9 @@ class Rescuer(Loop):
         taken = [it for it in queued if seen_gone or self._is_over(node, now, it.hold_s)]
         if queued and not taken:
             return
-        policies = await self._loader.retries(taken)
+        policies = await self._loader.policies(taken)
         ends = [
-            _lost(it, node, policies[it.item_id][0], free=seen_gone and it.started_at is None)
+            _lost(it, node, policies[it.item_id].retry, free=seen_gone and it.started_at is None)
             for it in taken
             if it.item_id in policies
         ]
@@ -89,6 +90,7 @@ class Rescuer(Loop):
             node.beat,
             ends,
             rule=Advance(),
+            notices={end.item_id: self._notices(end, policies[end.item_id]) for end in ends},
             margin_s=self._config.margin_s,
             seen_gone=seen_gone,
         )
@@ -101,9 +103,17 @@ class Rescuer(Loop):
         expired = await self._store.queued(expired=True)
         if not expired:
             return
-        policies = await self._loader.retries(expired)
-        ends = [_expired(it, policies[it.item_id][0], self._clock.chance()) for it in expired if it.item_id in policies]
-        await self._store.finish(ends, rule=Advance())
+        policies = await self._loader.policies(expired)
+        ends = [
+            _expired(it, policies[it.item_id].retry, self._clock.chance()) for it in expired if it.item_id in policies
+        ]
+        told = {end.item_id: self._notices(end, policies[end.item_id]) for end in ends}
+        await self._store.finish(ends, rule=Advance(), notices=told)
+
+    def _notices(self, end: ItemEnd, policy: Policy) -> list[Assignment]:
+        if policy.work is None:
+            return []
+        return notices(end, policy.work, policy.item.number, policy.item.info, self._identity.generation)
 
 
 def _lost(item: Queued, node: Node, retry: Retry, *, free: bool) -> ItemEnd:

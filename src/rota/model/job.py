@@ -138,8 +138,8 @@ def listener_name(listener: str) -> str:
 
 
 def handler_of(definition: Definition, task: Task) -> str:
-    """What a node must have to run a task; nothing for shell and http. Derived from what is stored, so that it changes no
-    digest, and definitions of earlier releases have it too."""
+    """What a node must have to run a task; nothing for shell and http. Derived from what is stored, so that it changes
+    no digest, and definitions of earlier releases have it too."""
     if task.runner != "python":
         return ""
     own = task.config.get("handler")

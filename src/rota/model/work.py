@@ -165,6 +165,8 @@ class Work(Value, frozen=True, kw_only=True):
     hold_s: float = 0.0
     concurrency: int = 1
     resources: tuple[str, ...] = ()
+    notify: tuple[str, ...] = ()
+    """Which listeners of the client's app are told: `on_fail`, `on_timeout`."""
 
 
 class NewTask(Value, frozen=True, kw_only=True):
@@ -222,6 +224,7 @@ class Attempt(Value, frozen=True, kw_only=True):
     concurrency: int = 1
     external: bool = False
     """Whether the client reports the end: then the attempt only calls `on_start`."""
+    notify: tuple[str, ...] = ()
 
 
 class AttemptEnd(Value, frozen=True, kw_only=True):

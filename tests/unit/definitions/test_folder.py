@@ -210,10 +210,12 @@ async def test_a_python_file_tells_what_a_node_can_call_of_it(tmp_path: Path) ->
 
 async def test_a_folder_tells_what_can_be_called_of_all_its_apps(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(job("first"))
-    assert (await load(tmp_path, today=TODAY))[2:] == ((), (), "")
+    assert (await load(tmp_path, today=TODAY))[2:] == ((), (), "", ())
     (tmp_path / "b.py").write_text(APP + task("second") + "@app.on_start\ndef started(told): ...\n")
     alone = await load(tmp_path, today=TODAY)
     assert alone.handlers == ("default/default/second",)
+    home = str(tmp_path / "b.py")
+    assert alone.homes == (("default/default/second", home), ("listener:on_start", home))
     assert alone.digest == hashlib.sha256((tmp_path / "b.py").read_bytes()).hexdigest()
     (tmp_path / "c.py").write_text(APP + task("third") + "@app.on_start\ndef started(told): ...\n")
     both = await Watched([tmp_path], lambda: TODAY).load()

@@ -1,0 +1,182 @@
+"""Put a node together: which loops it has, and who wakes whom.
+
+    scheduler, definer ──> dispatcher ──> executor ──> crew ──> finisher ──> dispatcher
+                               ^ the store tells of news where it can
+    member, rescuer, pruner look after this node and the others
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rota import __version__
+from rota.config import Config
+from rota.control import Control
+from rota.core.score import busy
+from rota.definitions.loaded import Loaded
+from rota.definitions.watch import Watched
+from rota.loops.definer import Definer
+from rota.loops.dispatcher import Dispatcher
+from rota.loops.executor import Executor
+from rota.loops.finisher import Finisher, wake_all
+from rota.loops.host import Execution, Host
+from rota.loops.identity import Identity
+from rota.loops.live import Live
+from rota.loops.loader import Loader
+from rota.loops.loop import Loop
+from rota.loops.member import Member
+from rota.loops.pruner import Pruner
+from rota.loops.rescuer import Rescuer
+from rota.loops.scheduler import Scheduler
+from rota.model.job import listener_name
+from rota.model.node import NewNode, Place
+from rota.ports import Clock, LogStore, Store
+from rota.runners.machine import Machine
+from rota.runners.place import here
+
+if TYPE_CHECKING:
+    from rota.runners.crew import ProcessCrew
+
+FINISHERS = 2
+"""While one waits for its commit, the other gathers the next batch."""
+
+
+class Assembly:
+    """The parts of one node."""
+
+    def __init__(
+        self, store: Store, clock: Clock, config: Config, paths: Sequence[str], logs: LogStore, state_dir: Path
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._config = config
+        self._logs = logs
+        self._source = Watched(paths, lambda: clock.wall().date()) if paths else None
+        self._state_dir = state_dir
+        self._identity = Identity(config.node.name)
+        self._machine = Machine()
+        self._live = Live()
+        self._loaded = Loaded()
+        self._crew: ProcessCrew | None = None
+
+    async def host(self, scheduler: Scheduler) -> Host:
+        """The node, not running yet. Its apps are read first, so that it knows what it can run when it joins."""
+        if self._source is not None:
+            self._loaded = await self._source.load()
+        loader = Loader(self._store)
+        execution, finishers = self._execution(loader) if self._config.executor.seats else (None, [])
+        executor = None if execution is None else execution.executor
+        dispatcher = Dispatcher(
+            self._store, self._clock, self._config.dispatch, self._identity, executor, hears=self._store.hears
+        )
+        self._connect(scheduler, dispatcher, executor, finishers)
+        member = Member(
+            self._store,
+            self._clock,
+            self._config.lease,
+            self._identity,
+            self._crew,
+            describe=self._describe,
+            busy=self._busy,
+            abandon=None if executor is None else executor.abandon,
+        )
+        rescuer = Rescuer(self._store, self._clock, self._config.lease, self._identity, self._crew, loader)
+        pruner = Pruner(self._store, self._clock, self._config.retention, self._logs)
+        return Host(
+            store=self._store,
+            identity=self._identity,
+            member=member,
+            firing=[scheduler, *self._definer()],
+            working=[dispatcher, rescuer, pruner, *finishers, *([] if executor is None else [executor])],
+            execution=execution,
+        )
+
+    def _execution(self, loader: Loader) -> tuple[Execution, list[Finisher]]:
+        crew = self._crew = self._make_crew()
+        parts = (self._store, self._clock, self._config.executor, self._identity)
+        executor = Executor(*parts, crew, self._live, loader)
+        finishers = [Finisher(*parts, self._live, loader) for _ in range(FINISHERS)]
+        return Execution(crew=crew, live=self._live, executor=executor), finishers
+
+    def _make_crew(self) -> ProcessCrew:
+        from rota.runners.crew import ProcessCrew
+        from rota.runners.settings import CrewSettings
+
+        executor = self._config.executor
+        settings = CrewSettings(
+            node=self._config.node.name,
+            state_dir=str(self._state_dir),
+            boundary=executor.boundary or None,
+            apps=dict(self._loaded.homes),
+            modules=_words(executor.modules),
+            paths=(str(Path.cwd()),),
+            hosts=_words(executor.http_hosts),
+            environment=dict(os.environ),
+        )
+        return ProcessCrew(settings, self._logs, self._clock)
+
+    def _connect(
+        self, scheduler: Scheduler, dispatcher: Dispatcher, executor: Executor | None, finishers: Sequence[Finisher]
+    ) -> None:
+        scheduler.on_fired = lambda _: dispatcher.wake()
+        self._live.wake_finisher = wake_all(finishers)
+        for finisher in finishers:
+            finisher.on_finished = dispatcher.wake
+
+        def heard(topic: str) -> None:
+            if topic == "dispatch":
+                dispatcher.wake()
+            elif executor is not None and topic == f"node:{self._identity.id}":
+                executor.look()
+
+        self._store.listen(heard)
+
+    def _definer(self) -> list[Loop]:
+        if self._source is None:
+            return []
+        apply = Control(self._store, self._clock).apply
+        return [Definer(self._source, apply, self._clock, self._config.definitions, on_loaded=self._reload)]
+
+    async def _reload(self, loaded: Loaded) -> None:
+        """The apps were read anew: workers of changed files are replaced, and the others are told what this node has."""
+        if (loaded.homes, loaded.digest) == (self._loaded.homes, self._loaded.digest):
+            return
+        self._loaded = loaded
+        if self._crew is not None:
+            self._crew.set_apps(dict(loaded.homes))
+        if self._identity.id is not None:
+            await self._store.advertise(self._identity.id, self._handlers(), {"apps": loaded.digest})
+
+    def _describe(self, incarnation: str) -> NewNode:
+        executor = self._config.executor
+        return NewNode(
+            name=self._config.node.name,
+            incarnation=incarnation,
+            place=self._place(),
+            group=executor.group,
+            seats=executor.seats,
+            handlers=self._handlers(),
+            digests={"apps": self._loaded.digest} if self._loaded.digest else {},
+            boundary="" if self._crew is None else self._crew.boundary,
+            version=__version__,
+        )
+
+    def _place(self) -> Place:
+        return here()
+
+    def _handlers(self) -> tuple[str, ...]:
+        modules = [f"{name}:*" for name in _words(self._config.executor.modules)]
+        return (*self._loaded.handlers, *(listener_name(it) for it in self._loaded.listeners), *modules)
+
+    def _busy(self) -> float:
+        taken, seats = len(self._live.attempts), self._config.executor.seats
+        return busy(self._machine.cpu(), taken, seats, self._machine.memory())
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
