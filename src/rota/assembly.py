@@ -116,7 +116,7 @@ class Assembly:
             hosts=_words(executor.http_hosts),
             environment=dict(os.environ),
         )
-        return ProcessCrew(settings, self._logs, self._clock)
+        return ProcessCrew(settings, self._logs, log_max=self._config.logs.max_bytes)
 
     def _connect(
         self, scheduler: Scheduler, dispatcher: Dispatcher, executor: Executor | None, finishers: Sequence[Finisher]

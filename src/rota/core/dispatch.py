@@ -68,8 +68,7 @@ class Rounds:
     def take(self, arrivals: Sequence[Arrival]) -> None:
         for arrival in arrivals:
             for item in arrival.ready:
-                self._stand(item.item_id)
-                self._wait(item)
+                self._return(item)
             for item_id in arrival.item_ids:
                 self._tell(arrival.kind, item_id)
 
@@ -124,8 +123,15 @@ class Rounds:
         self._running: Counter[str] = Counter()
         self._on_node: Counter[int] = Counter()
 
+    def _return(self, item: Ready) -> None:
+        """An item became ready: its seat is free, unless it was given out again since."""
+        seat = self._seats.get(item.item_id)
+        if seat is None or seat.attempt <= item.attempt:
+            self._stand(item.item_id)
+            self._wait(item)
+
     def _wait(self, item: Ready) -> None:
-        if self._waiting.get(item.item_id) == item.attempt or item.item_id in self._seats:
+        if self._waiting.get(item.item_id, -1) >= item.attempt or item.item_id in self._seats:
             return
         self._waiting[item.item_id] = item.attempt
         if item.not_before <= self._now_us:
@@ -166,7 +172,7 @@ class Rounds:
 
     def _give(self, item: Ready, way: Way, node_id: int, free: _Free, room: Room) -> Given:
         del self._waiting[item.item_id]
-        self._sit(Seated(item.item_id, item.lane_id, node_id))
+        self._sit(Seated(item.item_id, item.lane_id, node_id, item.attempt + 1))
         free.take(node_id)
         room.take(way)
         return Given(item, node_id)
@@ -191,7 +197,7 @@ class Rounds:
             seat = self._seats.get(item_id)
             if seat is not None and seat.node_id is not None:
                 self._stand(item_id)
-                self._sit(Seated(item_id, seat.lane_id, None))
+                self._sit(Seated(item_id, seat.lane_id, None, seat.attempt))
             return
         self._stand(item_id)
         self._waiting.pop(item_id, None)

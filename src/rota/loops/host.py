@@ -63,8 +63,8 @@ class Host:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.member.run(), name="Member")
-                await self._first(self.member.joined.wait())
-                for loop in (*self.working, *self.firing):
+                await _first(self.member.joined.wait(), self._ending.wait())
+                for loop in (*self.working, *self.firing) if self.member.joined.is_set() else ():
                     group.create_task(loop.run(), name=type(loop).__name__)
                 group.create_task(self._end(), name="end")
         finally:
@@ -85,7 +85,8 @@ class Host:
         for loop in self.firing:
             loop.stop()
         if self.execution is not None:
-            await self._drain(self.execution)
+            if self.member.joined.is_set():
+                await self._drain(self.execution)
             await self.execution.crew.close()
         await self._leave()
         for loop in (*self.working, self.member):
@@ -97,7 +98,7 @@ class Host:
             if self.identity.id is not None:
                 await self.store.retire(self.identity.id)
         execution.executor.look()
-        await self._first(execution.executor.drained())
+        await _first(execution.executor.drained(), self._at_once.wait())
 
     async def _leave(self) -> None:
         """Whatever is still in hand was seen gone, and goes back. A store that is away must not keep the process."""
@@ -109,12 +110,13 @@ class Host:
         except (StoreUnavailable, TimeoutError):
             log.warning("left without a word: the store is out of reach")
 
-    async def _first(self, wait: Awaitable[object]) -> None:
-        """Wait for this, or until told to stop at once."""
-        tasks = [asyncio.ensure_future(it) for it in (wait, self._at_once.wait())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+
+async def _first(*waits: Awaitable[object]) -> None:
+    """Wait until one of these is there."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -36,6 +36,8 @@ class Seated(msgspec.Struct, frozen=True, array_like=True, gc=False):
     item_id: int
     lane_id: int
     node_id: int | None
+    attempt: int = 0
+    """The attempt that holds it."""
 
 
 class ArrivalKind(StrEnum):

@@ -175,6 +175,17 @@ def test_what_is_told_twice_or_late_changes_nothing() -> None:
     assert rounds.seated == 1
 
 
+def test_an_arrival_that_is_learned_again_after_its_item_was_given_frees_no_seat() -> None:
+    """A board that is rebuilt while an item arrives knows the item before it is told of it."""
+    rounds = board(ONE, [Limit(name=GLOBAL, cap=1)], [ready(1), ready(2)])
+    assert ids(rounds.plan(0, [node(1)], 10).given) == [1]
+    rounds.take([Arrival(ArrivalKind.READY, ready=[ready(1), ready(2)])])
+    assert ids(rounds.plan(0, [node(1)], 10).given) == []
+    assert rounds.seated == 1
+    rounds.take([Arrival(ArrivalKind.READY, ready=[ready(1, attempt=1)])])  # now it really came back
+    assert ids(rounds.plan(0, [node(1)], 10).given) == [1]
+
+
 def test_an_item_that_is_cancelled_while_it_waits_is_not_given() -> None:
     rounds = board(ONE, [], [ready(1), ready(2), ready(3, not_before=5)])
     rounds.take([Arrival(ArrivalKind.GONE, item_ids=[1, 3])])
