@@ -10,22 +10,48 @@ def nightly_report(): ...
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rota.errors import InvalidInput, RotaError
+from rota.errors import InvalidInput, NotFound, Refused, RotaError
 
 if TYPE_CHECKING:
     from rota.client.app import App
+    from rota.client.asynchronous import AsyncClient
+    from rota.client.client import Client
+    from rota.client.context import Context, StaleToken, Told, current, fence
 
-__all__ = ["App", "InvalidInput", "RotaError", "__version__"]
+__all__ = [
+    "App",
+    "AsyncClient",
+    "Client",
+    "Context",
+    "InvalidInput",
+    "NotFound",
+    "Refused",
+    "RotaError",
+    "StaleToken",
+    "Told",
+    "__version__",
+    "current",
+    "fence",
+]
+
+_HOMES = {
+    "App": "app",
+    "AsyncClient": "asynchronous",
+    "Client": "client",
+    **dict.fromkeys(("Context", "StaleToken", "Told", "current", "fence"), "context"),
+}
+"""In which module of the SDK a name is."""
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Load the SDK when it is used: a node does not need it."""
-    if name == "App":
-        from rota.client.app import App
-
-        return App
+    """Load what is used of the SDK, when it is used: a node does not need it."""
+    if name in _HOMES:
+        return getattr(import_module(f"rota.client.{_HOMES[name]}"), name)
+    if name == "testing":
+        return import_module("rota.testing")
     raise AttributeError(f"module 'rota' has no attribute {name!r}")

@@ -141,7 +141,7 @@ class Assembly:
         return [Definer(self._source, apply, self._clock, self._config.definitions, on_loaded=self._reload)]
 
     async def _reload(self, loaded: Loaded) -> None:
-        """The apps were read anew: workers of changed files are replaced, and the others are told what this node has."""
+        """The apps were read anew: workers of changed files are replaced, the others are told what this node has."""
         if (loaded.homes, loaded.digest) == (self._loaded.homes, self._loaded.digest):
             return
         self._loaded = loaded

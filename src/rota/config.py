@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from rota.errors import InvalidInput, Problem
 from rota.model.value import Value
+from rota.model.work import LOG_MAX
 
 FILE = "rota.toml"
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
@@ -64,6 +65,11 @@ class RetentionConfig(Value, frozen=True, kw_only=True):
     every_s: float = 60.0
 
 
+class LogsConfig(Value, frozen=True, kw_only=True):
+    path: str = "rota-logs"
+    max_bytes: int = LOG_MAX
+
+
 class DefinitionsConfig(Value, frozen=True, kw_only=True):
     path: str
     watch_s: float
@@ -78,6 +84,7 @@ class Config(Value, frozen=True, kw_only=True):
     dispatch: DispatchConfig
     executor: ExecutorConfig
     retention: RetentionConfig
+    logs: LogsConfig
     definitions: DefinitionsConfig
 
 
@@ -115,6 +122,8 @@ SETTINGS = (
     Setting("retention.days", 30.0, "how long ended runs, their logs and their history are kept", 0.0001, 36500),
     Setting("retention.runs_max", 10_000, "how many ended runs of one job are kept", 1, 100_000_000),
     Setting("retention.every_s", 60.0, "how often a node looks for what may be forgotten", 0.1, 86400),
+    Setting("logs.path", "", "where output is kept; default: rota-logs beside the SQLite file, else in this folder"),
+    Setting("logs.max_bytes", LOG_MAX, "how much output of one attempt is kept", 1024, 2**40),
     Setting("definitions.path", "", "a file or folder of definitions that a node applies"),
     Setting("definitions.watch_s", 1.0, "how often the folder is looked at for changes", 0.1, 3600),
     Setting("definitions.sweep_s", 60.0, "how often all of it is applied anew", 1, 86400),
@@ -165,8 +174,22 @@ def config_of(found: Mapping[str, Sourced]) -> Config:
         dispatch=DispatchConfig(**sections["dispatch"]),
         executor=ExecutorConfig(**sections["executor"]),
         retention=RetentionConfig(**sections["retention"]),
+        logs=_logs(sections["logs"], sections["store"]["url"]),
         definitions=DefinitionsConfig(**sections["definitions"]),
     )
+
+
+def _logs(section: dict[str, Any], store_url: str) -> LogsConfig:
+    """Output is kept next to an SQLite file, so that whoever opens the one finds the other."""
+    file = sqlite_path(store_url)
+    beside = Path() if file is None else file.parent
+    return LogsConfig(**{**section, "path": section["path"] or str(beside / "rota-logs")})
+
+
+def sqlite_path(store_url: str) -> Path | None:
+    """The file of a store that is one."""
+    path = store_url.removeprefix("sqlite:///").partition("?")[0]
+    return Path(path) if store_url.startswith("sqlite:///") and path not in ("", ":memory:") else None
 
 
 def variable(setting: Setting) -> str:

@@ -22,10 +22,10 @@ from sqlalchemy.dialects import postgresql
 
 from rota.backends.sql import commit as commit_module
 from rota.backends.sql import dialect, schema
-from rota.backends.sql import store as store_module
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.rows import job_of, to_us
 from rota.backends.sql.store import SqlStore
+from rota.backends.sql.transaction import Transaction
 from rota.core.fire import new_items, own_key
 from rota.core.instants import upcoming
 from rota.core.owed import seed_of
@@ -118,13 +118,15 @@ def no_revision_check() -> None:
         kind.insert = _insert_what_is_new  # type: ignore[method-assign]
 
 
-def _insert_what_is_new(_: Dialect, conn: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+def _insert_what_is_new(
+    _: Dialect, conn: Connection, table: Table, rows: Sequence[tuple[Any, ...]], columns: Sequence[str] = ()
+) -> None:
     """Leave out rows whose key is there already, so that two nodes with the same idea do not stop each other."""
     if rows:
         ignoring = table.insert().prefix_with("IGNORE", dialect="mysql")
         if conn.dialect.name == "postgresql":
             ignoring = postgresql.insert(table).on_conflict_do_nothing()
-        conn.execute(ignoring, [dict(zip(table.columns.keys(), row, strict=True)) for row in rows])
+        conn.execute(ignoring, [dict(zip(columns or table.columns.keys(), row, strict=True)) for row in rows])
 
 
 def pruned_dedup() -> None:
@@ -138,18 +140,17 @@ def pruned_dedup() -> None:
         return Upcoming(now=_wall(), pending=tuple(Pending(job_id=it, next_fire_at=_wall()) for it in ids))
 
     async def by_rows(self: SqlStore, job_ids: Sequence[int], rule: Rule) -> Committed:
-        def work(conn: Connection) -> None:
-            _make_table(conn)
+        def work(tx: Transaction) -> None:
+            _make_table(tx.conn)
             wanted = self._dialect.among(schema.job.c.id, job_ids)
-            jobs = [job_of(row) for row in conn.execute(select(schema.job).where(wanted).order_by(schema.job.c.id))]
+            jobs = [job_of(row) for row in tx.conn.execute(select(schema.job).where(wanted).order_by(schema.job.c.id))]
             now = _wall()
-            runs = [run for job in jobs for run in _unseen(conn, job, seen.get(job.id, started), now)]
+            runs = [run for job in jobs for run in _unseen(tx.conn, job, seen.get(job.id, started), now)]
             if runs:
-                self_now = store_module.from_us(self._dialect.now_us(conn))
-                commit_module.commit(conn, self._dialect, Plan(runs=tuple(runs)), self_now, self._actor, self._ids)
+                commit_module.commit(tx, Plan(runs=tuple(runs)), tx.read_clock())
             seen.update({job.id: now for job in jobs})
 
-        await self._db.write(work)
+        await self._transact(work)
         return Committed(now=_wall(), plan=Plan())
 
     SqlStore.upcoming = all_jobs  # type: ignore[method-assign]
@@ -181,7 +182,7 @@ def _unseen(conn: Connection, job: Job, since: datetime, now: datetime) -> Itera
             state=RunState.RUNNING,
             slot_at=instant.slot_at,
             due_at=instant.due_at,
-            items=new_items(job.definition, instant.slot_at, instant.slot_at),
+            items=new_items(job.id, job.definition, instant.slot_at, instant.slot_at),
         )
 
 

@@ -1,6 +1,6 @@
 """Runs `rota node` in this process, with or without a mutant.
 
-    python -m tests.cluster.node --store URL --name NAME [--mutant NAME]
+    python -m tests.cluster.node --store URL --name NAME [--app FILE] [--mutant NAME]
 
 Its first line tells both of its clocks, so that the rig sees whether the wall clock is really off.
 """
@@ -13,8 +13,9 @@ import sys
 import time
 
 from rota.cli.main import run
-from tests.cluster import mutants
+from tests.cluster import dispatch_mutants, mutants
 
+MUTANTS = {**mutants.MUTANTS, **dispatch_mutants.MUTANTS}
 PR_SET_PDEATHSIG = 1
 
 
@@ -23,12 +24,14 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--store", required=True)
     parser.add_argument("--name", required=True)
-    parser.add_argument("--mutant", choices=sorted(mutants.MUTANTS))
+    parser.add_argument("--app")
+    parser.add_argument("--mutant", choices=sorted(MUTANTS))
     given = parser.parse_args()
     if given.mutant:
-        mutants.MUTANTS[given.mutant]()
+        MUTANTS[given.mutant]()
     print(json.dumps({"wall": time.time(), "monotonic": time.monotonic()}), flush=True)
-    return run(["node", "--store", given.store, "--name", given.name])
+    app = ["--app", given.app] if given.app else []
+    return run(["node", "--store", given.store, "--name", given.name, *app])
 
 
 if __name__ == "__main__":

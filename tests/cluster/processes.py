@@ -6,22 +6,42 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class NodeProcess:
-    """One node in a process group of its own. `skew_s` sets its wall clock off by libfaketime."""
+ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""As on another host: process ids mean nothing to anybody outside."""
 
-    def __init__(self, name: str, store: str, folder: Path, *, skew_s: float = 0, mutant: str | None = None) -> None:
+
+class NodeProcess:
+    """One node in a process group of its own. `skew_s` sets its wall clock off by libfaketime, `settings` are variables
+    of the environment."""
+
+    def __init__(
+        self,
+        name: str,
+        store: str,
+        folder: Path,
+        *,
+        app: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        skew_s: float = 0,
+        mutant: str | None = None,
+        elsewhere: bool = False,
+    ) -> None:
         self.name = name
         self.skew_s = skew_s
         self.log_path = folder / f"{name}.log"
+        self._settings = dict(settings or {})
         self._command = [sys.executable, "-m", "tests.cluster.node", "--store", store, "--name", name]
-        if mutant:
-            self._command += ["--mutant", mutant]
+        self._command += ["--app", str(app)] if app else []
+        self._command += ["--mutant", mutant] if mutant else []
+        if elsewhere:
+            self._command = [*ELSEWHERE, *self._command]
         self._process: subprocess.Popen[bytes] | None = None
         self.own_ends = 0
         """How often it ended by itself, which a node never does."""
@@ -32,7 +52,7 @@ class NodeProcess:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=ROOT,
-                env={**os.environ, **_clock_off(self.skew_s)},
+                env={**os.environ, **self._settings, **_clock_off(self.skew_s)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -51,11 +71,30 @@ class NodeProcess:
             self._process.wait(10)
             self._process = None
 
+    def kill_agent(self) -> None:
+        """SIGKILL to the agent only; returns when it is gone."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+        self._process = None
+
     def freeze(self) -> None:
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the agent only: what it has started sees nothing of it."""
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def ended(self, within_s: float) -> int:
+        """Wait until it has ended by itself, as it was asked to; returns its exit code."""
+        assert self._process is not None
+        code = self._process.wait(within_s)
+        self._process = None
+        return code
 
     @property
     def log(self) -> str:

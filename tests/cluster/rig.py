@@ -1,9 +1,13 @@
-"""One firing run: three nodes on one store behind a proxy, jobs that fall due, faults, then calm and the judges."""
+"""One firing run: three nodes on one store behind a proxy, jobs that fall due, faults, then calm and the judges.
+
+With `execute`, the nodes execute what was fired, and the tasks' own lines are judged too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,19 +19,23 @@ from rota.clock import SystemClock
 from rota.control import Control
 from rota.ports import Store
 from rota.wiring import open_store
+from tests.checkers import executing
 from tests.checkers.changes import CHANGED, CREATED, Asked, Line, told
 from tests.checkers.firing import SETTLED_S, Span, Verdict, judge
 from tests.checkers.misfire import Missed, missed
 from tests.checkers.slots import SECOND
+from tests.checkers.starts import Starts, first_starts
 from tests.cluster.changer import Changer
 from tests.cluster.nemesis import Faults, Nemesis
 from tests.cluster.processes import NodeProcess
+from tests.cluster.watcher import Watcher
 from tests.cluster.witness import Witness
 from tests.cluster.workload import Wanted, herd, steady
 from tests.servers.proxy import FaultProxy
 
 NODES = 3
 START_S = 20.0
+DRAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +54,7 @@ class Scene:
     mutant: str | None = None
     direct: bool = False
     """Whether the nodes reach the store without the proxy."""
+    execute: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +67,14 @@ class Outcome:
     counts: Counter[str]
     offset_s: float
     shares: Counter[str]
+    starts: Starts | None = None
+    execution: executing.Verdict | None = None
 
     @property
     def clean(self) -> bool:
         surprised = self.counts["failed_rounds"] or self.counts["own_ends"]
-        return self.verdict.clean and not self.missed.wrong and not self.problems and not surprised
+        fired = self.verdict.clean and not self.missed.wrong and not self.problems and not surprised
+        return fired and all(it.clean for it in (self.starts, self.execution) if it is not None)
 
     def void(self, *, skew_s: float, **at_least: int) -> list[str]:
         """Why this run proves nothing: which faults had no effect, which node did no work."""
@@ -74,7 +86,8 @@ class Outcome:
 
     def evidence(self) -> str:
         """The first violations of each kind."""
-        broken = {kind: getattr(self.verdict, kind)[:5] for kind, count in self.verdict.kinds.items() if count}
+        judged = [it for it in (self.verdict, self.starts, self.execution) if it is not None]
+        broken = {kind: getattr(it, kind)[:5] for it in judged for kind, count in it.kinds.items() if count}
         return "\n".join([str(self), str(broken), *self.missed.wrong[:5], *self.problems[:5]])
 
     def __str__(self) -> str:
@@ -83,22 +96,40 @@ class Outcome:
         return (
             f"{self.verdict}\n  late slots {self.missed.late}, against the policy {len(self.missed.wrong)}, "
             f"changes in doubt {len(self.problems)}\n  faults {faults} clock_offset={self.offset_s:+.3f}s\n"
-            f"  runs written by {shares}"
+            f"  runs written by {shares}" + (f"\n  {self.starts}\n  execution {self.execution}" if self.starts else "")
         )
 
 
 class Rig:
     """The running scene."""
 
-    def __init__(self, url: str, proxy: FaultProxy, witness: Witness, store: Store, scene: Scene, folder: Path) -> None:
+    def __init__(
+        self,
+        url: str,
+        proxy: FaultProxy,
+        witness: Witness,
+        store: Store,
+        watcher: Watcher,
+        scene: Scene,
+        folder: Path,
+    ) -> None:
         self.url = url
         self.proxy = proxy
         self.witness = witness
         self._scene = scene
         self._control = Control(store, SystemClock())
+        self.watcher = watcher
         way = url if scene.direct else through(url, proxy)
         self.nodes = [
-            NodeProcess(f"node-{n}", way, folder, skew_s=scene.skew_s if n == 0 else 0, mutant=scene.mutant)
+            NodeProcess(
+                f"node-{n}",
+                way,
+                folder,
+                app=watcher.app if scene.execute else None,
+                settings=_settings(scene, folder),
+                skew_s=scene.skew_s if n == 0 else 0,
+                mutant=scene.mutant,
+            )
             for n in range(NODES)
         ]
         self.nemesis = Nemesis(self.nodes, proxy, scene.faults, scene.seed)
@@ -164,6 +195,7 @@ class Rig:
         problems += await self._kept_versions(lines)
         verdict = judge(spans, rows, end, settled_s)
         policies = {ids[name]: job.shape.judged for name, job in self.jobs.items()}
+        starts, execution = await self._executed(end) if self._scene.execute else (None, None)
         known = [] if verdict.phantom else rows
         return Outcome(
             verdict=verdict,
@@ -172,7 +204,23 @@ class Rig:
             counts=self.counts + self.nemesis.counts + self._surprises(),
             offset_s=self.offset_s(),
             shares=await self.witness.shares(),
+            starts=starts,
+            execution=execution,
         )
+
+    async def _executed(self, end: int) -> tuple[Starts, executing.Verdict]:
+        """Wait until everything that was fired by `end` has ended; then judge what the tasks wrote."""
+        fired = "FROM rota_run WHERE cause = 'slot' AND state <> 'skipped'"
+        async with asyncio.timeout(DRAIN_S):
+            while (await self.witness.ask(f"SELECT count(*) {fired} AND ended_at IS NULL AND created_at <= {end}"))[0][
+                0
+            ]:
+                await asyncio.sleep(0.1)
+        lines, gone, until = self.watcher.lines, list(self.watcher.gone), time.monotonic_ns()
+        owed = [run for (run,) in await self.witness.ask(f"SELECT id {fired} AND created_at <= {end}")]
+        may = [run for (run,) in await self.witness.ask(f"SELECT id {fired} AND created_at > {end}")]
+        bad = await self.witness.ask("SELECT item_id, attempt FROM rota_attempt WHERE outcome <> 'succeeded'")
+        return first_starts(owed, may, lines, set(bad)), executing.judge(lines, gone, until, {})
 
     async def _kept_versions(self, lines: Mapping[str, Sequence[Line]]) -> list[str]:
         """Every version that the history tells of is kept, and no other."""
@@ -208,7 +256,8 @@ async def a_rig(url: str, scene: Scene, folder: Path) -> AsyncIterator[Rig]:
         witness = await stack.enter_async_context(Witness(url))
         await witness.watch()
         proxy = await stack.enter_async_context(FaultProxy(parts.hostname, parts.port))
-        rig = Rig(url, proxy, witness, store, scene, folder)
+        watcher = stack.enter_context(Watcher())
+        rig = Rig(url, proxy, witness, store, watcher, scene, folder)
         stack.callback(lambda: [node.kill() for node in rig.nodes])
         yield rig
 
@@ -225,6 +274,13 @@ async def under_faults(url: str, scene: Scene, folder: Path) -> Outcome:
             stop.set()
         await asyncio.sleep(scene.calm_s)
         return await rig.judged()
+
+
+def _settings(scene: Scene, folder: Path) -> dict[str, str]:
+    own = {"ROTA_EXECUTOR_STATE_PATH": str(folder / "state"), "ROTA_LOGS_PATH": str(folder / "logs")}
+    if not scene.execute:
+        return {**own, "ROTA_EXECUTOR_SEATS": "0"}
+    return {**own, "ROTA_LEASE_LEASE_S": "3", "ROTA_LEASE_MARGIN_S": "0.5"}
 
 
 def through(url: str, proxy: FaultProxy) -> str:

@@ -98,7 +98,7 @@ class Witness:
         lines: dict[str, list[Line]] = {name: [] for name in names}
         by_id = {job_id: name for name, job_id in names.items()}
         query = "SELECT job_id, kind, at, data FROM rota_event WHERE kind LIKE 'job.%' ORDER BY at, id"
-        for job_id, kind, at, data in await self.ask(query.replace("%", "%%") if self._is_mysql else query):
+        for job_id, kind, at, data in await self.ask(query.replace("%", "%%") if self.is_mysql else query):
             lines[by_id[job_id]].append(Line(kind, at, json.loads(data)["version"]))
         return lines
 
@@ -116,5 +116,5 @@ class Witness:
         return Counter(dict(await self.ask(query)))
 
     @property
-    def _is_mysql(self) -> bool:
+    def is_mysql(self) -> bool:
         return not self._url.startswith("postgresql:")

@@ -6,12 +6,18 @@ import random
 from dataclasses import dataclass
 
 from rota.model import trigger
-from rota.model.job import Definition, Misfire, MisfirePolicy, Overlap
+from rota.model.job import Definition, Misfire, MisfirePolicy, Overlap, Task
+from rota.model.work import Retry
 from tests.checkers import misfire
 from tests.checkers.slots import SECOND, Cron, Every, Rule
 from tests.factories import FORBID, a_definition, allow
 
-LIVE_MAX = 10_000  # the runs of these tests never end, and shall not keep the next from starting
+LIVE_MAX = 10_000  # runs that nobody executes never end, and shall not keep the next from starting
+
+MARK = Task(
+    name="main", runner="python", config={"handler": "mark"}, concurrency=8, retry=Retry(lost_max=100), timeout_s=60.0
+)
+"""Leaves a line. Nodes die so often here that an item may be lost many times in a row."""
 
 MENU: tuple[Rule, ...] = (
     *(Every(round(period * SECOND)) for period in (1, 1, 1.5, 2, 2.5, 3, 5)),
@@ -61,6 +67,7 @@ class Wanted:
             overlap=self.shape.overlap,
             misfire=self.shape.misfire,
             backlog_max=self.shape.backlog_max,
+            tasks=(MARK,),
         )
 
     def changed(self, rng: random.Random) -> Wanted:

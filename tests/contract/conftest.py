@@ -81,6 +81,8 @@ async def empty(store: Store) -> None:
         for table in schema.metadata.tables.values():
             if table is schema.counter:
                 conn.execute(update(table).values(next=1))
+            elif table is schema.dispatch:
+                conn.execute(update(table).values(holder=None, epoch=0, round=0, changes=0, next_at=None))
             elif table is not schema.meta:
                 conn.execute(delete(table))
 
@@ -101,7 +103,8 @@ async def give_to_a_node(store: Store, run_id: int) -> None:
     assert isinstance(store, SqlStore)
 
     def work(conn: Connection) -> None:
-        conn.execute(update(schema.item).where(schema.item.c.run_id == run_id).values(state="running"))
+        mine = schema.queue.c.run_id == run_id
+        conn.execute(update(schema.queue).where(mine).values(state="running", attempt=1, node_id=1))
 
     await store._db.write(work)
 

@@ -48,10 +48,10 @@ def without_locks() -> Patches:
     the unique key of a run."""
 
     def unfenced(dialect: Any) -> Any:
-        real = dialect.update_jobs
+        real = dialect.update
 
-        def update(self: Any, conn: Any, columns: Any, rows: Any) -> int:
-            real(self, conn, columns, rows)
+        def update(self: Any, conn: Any, change: Any, rows: Any) -> int:
+            real(self, conn, change, rows)
             return len(rows)
 
         return update
@@ -66,8 +66,8 @@ def without_locks() -> Patches:
 
     return [
         patch.object(SqlStore, "_locked_jobs", read_and_dawdle),
-        patch.multiple(PostgreSQL, **plain, update_jobs=unfenced(PostgreSQL)),
-        patch.multiple(MySQL, **plain, update_jobs=unfenced(MySQL)),
+        patch.multiple(PostgreSQL, **plain, update=unfenced(PostgreSQL)),
+        patch.multiple(MySQL, **plain, update=unfenced(MySQL)),
         patch.object(commit_module, "rows", with_other_keys),
     ]
 

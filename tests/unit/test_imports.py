@@ -1,8 +1,9 @@
 """Imports point one way: this table is the architecture, and whoever breaks it is told which line it was.
 
 A package imports itself and what its line lists, wherever in the file the import stands. A name with a dot lets only
-that module in. Nothing lists `sim`; only the two places that put a process together, `wiring` and `sim`, list backends;
-only the command line lists `wiring`.
+that module in; a line of its own says what one module may import besides the rest of its package. Nothing lists `sim`;
+only the places that put a process together, `wiring`, `sim` and the testing kit, list backends; only the command line
+and the client list `wiring`.
 """
 
 import ast
@@ -24,7 +25,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runners": {"ports", "model", "errors"},
     "loops": {"core", "ports", "model", "errors", "config"},
     "definitions": {"core", "model", "errors"},
-    "client": {"definitions", "core", "model", "errors"},
+    "client": {"definitions", "control", "core", "model", "errors"},
+    "client.asynchronous": {"control", "config", "wiring", "ports", "model", "errors"},
+    "client.inline": {"runners.wire", "runners.worker", "ports", "model", "errors"},
+    "client.engine": {"virtual", "backends.memory", "loops", "config", "control", "ports", "model", "errors"},
+    "testing": {"client"},
+    "virtual": set(),
     "control": {"definitions", "core", "ports", "model", "errors"},
     "rest": {"control", "config", "model", "errors"},
     "wiring": {
@@ -40,9 +46,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "model",
         "errors",
     },
-    "bench": {"control", "loops", "config", "ports", "model", "errors"},
+    "bench": {"control", "client", "loops", "config", "ports", "model", "errors"},
     "cli": {"control", "config", "wiring", "loops.host", "bench", "core.preview", "ports", "model", "errors"},
-    "sim": {"loops", "control", "definitions", "core", "ports", "config", "model", "errors", "backends.memory"},
+    "sim": {"virtual", "loops", "control", "definitions", "core", "ports", "config", "model", "errors", "backends.memory"},
     "__main__": {"cli"},
     "__init__": {"client", "definitions", "model", "errors"},
 }
@@ -74,6 +80,7 @@ def test_the_table_has_no_circle() -> None:
         ("loops/host.py", "import rota.sim", "loops/host.py:1: loops must not import rota.sim"),
         ("model/job.py", "from rota import App", "model/job.py:1: model must not import rota.App"),
         ("model/job.py", "import rota", "model/job.py:1: model must not import rota"),
+        ("client/app.py", "import rota.wiring", "client/app.py:1: client must not import rota.wiring"),
         ("extras/x.py", "", "extras/x.py: 'extras' has no line in MAY_IMPORT; add one that says what it may import"),
     ],
 )
@@ -89,6 +96,7 @@ def test_a_wrong_import_is_found_in_every_form(path: str, source: str, complaint
         ("core/__init__.py", "from .fire import fire"),
         ("cli/main.py", "from rota.loops.host import run\nfrom rota.loops import host"),
         ("wiring.py", "from rota.backends.sql import store"),
+        ("client/asynchronous.py", "from rota.wiring import open_store\nfrom rota.client.app import App"),
         ("__init__.py", "from rota.client import App"),
     ],
 )
@@ -98,7 +106,7 @@ def test_a_right_import_passes(path: str, source: str) -> None:
 
 def faults(path: Path, source: str) -> list[str]:
     """The imports in one file (its path below src/rota) that the table does not allow, as sentences."""
-    package = path.parts[0].removesuffix(".py")
+    package = line_of(".".join(path.with_suffix("").parts))
     if package not in MAY_IMPORT:
         return [f"{path}: {package!r} has no line in MAY_IMPORT; add one that says what it may import"]
     allowed = {package, *MAY_IMPORT[package]}
@@ -134,7 +142,12 @@ def reach(package: str) -> set[str]:
     found: set[str] = set()
     waiting = [package]
     while waiting:
-        for each in MAY_IMPORT[waiting.pop().partition(".")[0]] - found:
+        for each in MAY_IMPORT[line_of(waiting.pop())] - found:
             found.add(each)
             waiting.append(each)
-    return {each.partition(".")[0] for each in found}
+    return {line_of(each) for each in found}
+
+
+def line_of(module: str) -> str:
+    """Which line of the table a module goes by: its own, or that of its package."""
+    return module if module in MAY_IMPORT else module.partition(".")[0]

@@ -5,21 +5,46 @@ All stores share this, so that no state changes without its line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from rota.model.plan import JobChange, NewRun, Plan, RunMove
+from rota.errors import InvalidInput, Refused
+from rota.model.dispatch import Ready
+from rota.model.job import Definition, lane_of, listener_name
+from rota.model.moment import micros
+from rota.model.plan import JobChange, NewItem, NewRun, Plan, RunMove
 from rota.model.run import Event, Item, Run
-from rota.model.states import ITEM_MOVES, RUN_MOVES, ItemState, RunState
+from rota.model.states import ITEM_MOVES, RUN_MOVES, Cause, ItemState, RunState
 from rota.model.value import Json, Value
+from rota.model.work import Assignment, Lane, Work
+
+
+class Place(NamedTuple):
+    """What the queue must know of an item that becomes ready."""
+
+    item: Item
+    job_id: int
+    lane: Lane
+    hold_s: float
+
+    def ready(self, lane_id: int) -> Ready:
+        item = self.item
+        return Ready(item.id, item.run_id, self.job_id, lane_id, micros(item.start_by_at), micros(item.not_before_at))
+
+
+def place_of(item: Item, job_id: int, definition: Definition) -> Place:
+    """The place of an item whose run has waited until now."""
+    task = definition.task(item.task)
+    return Place(item, job_id, lane_of(job_id, definition, task), task.hold_s)
 
 
 class Rows(Value, frozen=True, kw_only=True):
-    """The rows of a plan, with their ids."""
+    """The rows of a plan, with their ids. `places` are those of new items that are ready."""
 
     runs: list[Run]
     items: list[Item]
+    places: list[Place]
     events: list[Event]
 
 
@@ -47,6 +72,7 @@ def rows(plan: Plan, now: datetime, actor: str, ids: NewIds, followers: Sequence
     """Give every new row its id. `followers` are the items that go along with the plan's moves."""
     runs: list[Run] = []
     items: list[Item] = []
+    places: list[Place] = []
     events: list[Event] = []
 
     def tell(
@@ -55,8 +81,8 @@ def rows(plan: Plan, now: datetime, actor: str, ids: NewIds, followers: Sequence
         place = {"job_id": job_id, "run_id": run_id, "item_id": item_id}
         events.append(Event(id=next(ids.rows), at=now, kind=kind, actor=actor, data=data, **place))
 
-    for new, job_id in zip(plan.new_jobs, ids.jobs, strict=True):
-        tell("job.created", {"version": 1, "digest": new.digest}, job_id)
+    for new_job, job_id in zip(plan.new_jobs, ids.jobs, strict=True):
+        tell("job.created", {"version": 1, "digest": new_job.digest}, job_id)
     for change in plan.jobs:
         if change.kind is not None:
             tell(change.kind, _change_data(change), change.was.id)
@@ -64,18 +90,11 @@ def rows(plan: Plan, now: datetime, actor: str, ids: NewIds, followers: Sequence
         run = _run(new_run, next(ids.runs), now)
         runs.append(run)
         tell(_kind(run.state), _run_data(run, len(new_run.items)), run.job_id, run.id)
-        for new_item in new_run.items:
-            state = ItemState.READY if run.state is RunState.RUNNING else ItemState.WAITING
-            item = Item(
-                id=next(ids.rows),
-                run_id=run.id,
-                task=new_item.task,
-                index=new_item.index,
-                state=state,
-                not_before_at=new_item.not_before_at,
-                start_by_at=new_item.start_by_at,
-            )
-            items.append(item)
+        made = [_item(new_item, run, next(ids.rows)) for new_item in new_run.items]
+        items += made
+        if run.state is RunState.RUNNING:
+            pairs = zip(made, new_run.items, strict=True)
+            places += [Place(item, run.job_id, new.lane, new.hold_s) for item, new in pairs]
     for move in plan.moves:
         tell(_kind(move.now), {"was": str(_legal(move).was)}, move.job_id, move.run_id)
     moves = {move.run_id: move for move in plan.moves}
@@ -86,7 +105,7 @@ def rows(plan: Plan, now: datetime, actor: str, ids: NewIds, followers: Sequence
         tell(f"item.{state}", {"was": str(item.state)}, move.job_id, item.run_id, item.id)
     for live in plan.cancels:
         tell("run.cancel_asked", {}, live.job_id, live.id)
-    return Rows(runs=runs, items=items, events=events)
+    return Rows(runs=runs, items=items, places=places, events=events)
 
 
 def _run(new: NewRun, run_id: int, now: datetime) -> Run:
@@ -107,6 +126,18 @@ def _run(new: NewRun, run_id: int, now: datetime) -> Run:
         created_at=now,
         ended_at=None if new.state.live else now,
         params=new.params,
+    )
+
+
+def _item(new: NewItem, run: Run, item_id: int) -> Item:
+    return Item(
+        id=item_id,
+        run_id=run.id,
+        task=new.task,
+        index=new.index,
+        state=ItemState.READY if run.state is RunState.RUNNING else ItemState.WAITING,
+        not_before_at=new.not_before_at,
+        start_by_at=new.start_by_at,
     )
 
 
@@ -131,3 +162,66 @@ def _run_data(run: Run, items: int) -> dict[str, Json]:
     if run.slots > 1:
         data["slots"] = run.slots
     return data
+
+
+def assigned_lane(work: Work) -> Lane:
+    """Where the items of an assignment queue. Without a handler of its own, the client's listener is told to begin."""
+    return Lane(
+        tenant=work.tenant,
+        quota=work.quota,
+        group=work.group,
+        handler=listener_name("on_start") if work.handler is None else work.handler,
+        resources=work.resources,
+    )
+
+
+def assigned_run(run_id: int, wanted: Assignment, cause: Cause, now: datetime) -> Run:
+    """The run of an assignment. Raises InvalidInput if it should be over before it may begin."""
+    start_at = wanted.start_at or now
+    if wanted.end_at is not None and wanted.end_at < start_at:
+        begin = "now" if wanted.start_at is None else "start_at"
+        raise InvalidInput.of("end_at", f"lies before {begin}: {wanted.end_at.isoformat()}, {start_at.isoformat()}")
+    return Run(
+        id=run_id,
+        job_id=0,
+        version=0,
+        cause=cause,
+        key=assignment_key(wanted),
+        overlap_key="",
+        state=RunState.RUNNING,
+        due_at=start_at,
+        created_at=now,
+        work=wanted.work,
+    )
+
+
+def assignment_key(wanted: Assignment) -> str:
+    """Keys of different tenants never meet."""
+    return f"{wanted.work.tenant}/{wanted.key}"
+
+
+def assigned_data(run: Run, items: int) -> dict[str, Json]:
+    """What the first line of such a run says."""
+    return _run_data(run, items)
+
+
+def numbers_taken(numbers: Sequence[str]) -> InvalidInput:
+    first = ", ".join(repr(number) for number in sorted(numbers)[:5])
+    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    return InvalidInput.of(
+        "numbers", f"already taken by an item of this tenant: {first}{more}; a number names one item"
+    )
+
+
+def unknown_quota(work: Work) -> Refused:
+    return Refused(
+        f"the quota {work.quota!r} of tenant {work.tenant!r} was never set, so nothing of it would ever start. "
+        f"Set it first: rota tenant set {work.tenant}"
+    )
+
+
+def ended_state(states: Container[str]) -> RunState:
+    """How the run of an assignment ended, by the states of its items."""
+    if ItemState.FAILED in states:
+        return RunState.FAILED
+    return RunState.CANCELLED if ItemState.CANCELLED in states else RunState.SUCCEEDED

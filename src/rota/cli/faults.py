@@ -19,7 +19,7 @@ EXIT_CODES = (
     (OK, "done"),
     (BUG, "a bug or something unexpected in rota"),
     (BAD_INPUT, "bad input or usage; nothing was changed"),
-    (NOT_FOUND, "there is no such job or run"),
+    (NOT_FOUND, "there is no such job, run, tenant or limit"),
     (REFUSED, "the present state forbids it"),
     (UNAVAILABLE, "the store did not answer"),
     (STORE_REFUSED, "this store must not be used: not durable, not migrated, of a newer release"),

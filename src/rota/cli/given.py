@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from rota.control import job_name, strict_json
+from rota.control import CAP_MAX, KEEP, job_name, rate_from, strict_json
 from rota.errors import InvalidInput, Problem
 from rota.model.job import JobName
 
@@ -15,6 +16,36 @@ LIMIT_MAX = 10_000
 
 LIMIT = click.IntRange(1, LIMIT_MAX)
 RUN_ID = click.IntRange(1, ID_MAX)
+WEIGHT = click.IntRange(1, 1000)
+
+
+def cap(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """A number of items, or none; not said: it shall stay as it is."""
+    if value is None:
+        return KEEP
+    if value == "none":
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) < 10 and int(value) <= CAP_MAX):
+        raise click.BadParameter(f"must be a whole number from 0 to {CAP_MAX}, or none, not {value!r:.60}", ctx, param)
+    return int(value)
+
+
+def rate(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """Starts in seconds, or none; not said: it shall stay as it is."""
+    if value is None:
+        return KEEP
+    try:
+        return None if value == "none" else rate_from(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+CAP_OPTION = click.option(
+    "--cap", metavar="N|none", callback=cap, help="How many items may execute at a time; none: no limit."
+)
+RATE_OPTION = click.option(
+    "--rate", metavar="N/SECONDS|none", callback=rate, help="How many items may start in so many seconds."
+)
 
 
 def names_of(texts: Sequence[str]) -> list[JobName]:

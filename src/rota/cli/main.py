@@ -13,9 +13,11 @@ from rota.cli.lazy import Globals, Group, NobodyReads
 
 COMMANDS = {
     "up": ("rota.cli.up", "Run jobs of a file or folder here, and watch them."),
-    "node": ("rota.cli.node", "Run one node of a cluster."),
+    "node": ("rota.cli.node", "Run one node of a cluster; list, drain, undrain, sweep."),
     "job": ("rota.cli.job", "Apply, list, show, preview, pause, resume, trigger, delete."),
-    "run": ("rota.cli.run", "List and show what was fired."),
+    "run": ("rota.cli.run", "List, show, explain, cancel, retry what was fired; read its output."),
+    "tenant": ("rota.cli.tenant", "Set, list, remove tenants and their quotas."),
+    "limit": ("rota.cli.limit", "Set, list, remove the global limit and those of resources."),
     "store": ("rota.cli.store", "Migrate and check the store."),
     "config": ("rota.cli.config", "Show the configuration."),
     "bench": ("rota.cli.bench", "Measure."),

@@ -29,6 +29,13 @@ COLOURS = {
     "change": "yellow",
     "nothing": "dim",
     "ready": "cyan",
+    "assigned": "cyan",
+    "timed_out": "red",
+    "lost": "red",
+    "online": "green",
+    "draining": "yellow",
+    "disconnected": "red",
+    "offline": "dim",
 }
 
 

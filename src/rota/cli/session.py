@@ -9,7 +9,6 @@ import pwd
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
@@ -52,7 +51,7 @@ def configuration(ctx: click.Context, flags: Mapping[str, object] | None = None)
 async def opened(config: Config, *, actor: str) -> AsyncIterator[Session]:
     """A session on the configured store. Nothing is sent to it yet."""
     from rota.control import Control
-    from rota.wiring import open_store, system_clock
+    from rota.wiring import log_store, open_store, system_clock
 
     logging.getLogger("asyncmy").setLevel(logging.ERROR)  # it repeats every note of the server as a warning
     clock = system_clock()
@@ -63,7 +62,7 @@ async def opened(config: Config, *, actor: str) -> AsyncIterator[Session]:
     except OSError as error:
         raise StoreUnavailable(f"the store cannot be opened: {error}") from None
     try:
-        yield Session(config, clock, store, Control(store, clock))
+        yield Session(config, clock, store, Control(store, clock, log_store(config)))
     finally:
         await store.close()
 
@@ -83,8 +82,10 @@ def ask(ctx: click.Context, work: Callable[[Session], Awaitable[T]]) -> T:
 
 def refuse_missing_file(url: str) -> None:
     """Asking must not make a database; only `up`, `node` and `store migrate` do."""
-    path = url.removeprefix("sqlite:///").partition("?")[0]
-    if url.startswith("sqlite:///") and path not in ("", ":memory:") and not Path(path).exists():
+    from rota.config import sqlite_path
+
+    path = sqlite_path(url)
+    if path is not None and not path.exists():
         raise StoreRefused(
             f"there is no store at {path}. Name another with --store, or make one here: rota store migrate"
         )

@@ -7,8 +7,10 @@ from typing import Any
 
 from rota.cli.words import iso, trigger
 from rota.model.job import Job, JobName
+from rota.model.node import Node
 from rota.model.run import Event, Item, Run
 from rota.model.value import encode
+from rota.model.work import AttemptRecord, Limit, Queued
 
 Shape = dict[str, Any]
 
@@ -40,11 +42,14 @@ def definition_shape(job: Job) -> Shape:
     return shape
 
 
-def run_shape(run: Run, job: JobName) -> Shape:
+def run_shape(run: Run, job: JobName | None) -> Shape:
+    """A run; one of an assignment has no job."""
+    tenant = job.tenant if job is not None else None if run.work is None else run.work.tenant
     return {
         "id": run.id,
-        "job": str(job),
+        "job": None if job is None else str(job),
         "job_id": run.job_id,
+        "tenant": tenant,
         "version": run.version,
         "cause": str(run.cause),
         "key": run.key,
@@ -67,14 +72,75 @@ def lateness(run: Run) -> float:
     return round((run.created_at - run.due_at).total_seconds(), 6)
 
 
-def item_shape(item: Item) -> Shape:
+def item_shape(item: Item, live: Queued | None = None, node: str | None = None) -> Shape:
+    """An item: as it is kept, and what is live of it."""
     return {
         "id": item.id,
         "task": item.task,
         "index": item.index,
-        "state": str(item.state),
-        "not_before_at": iso(item.not_before_at),
+        "state": str(item.state if live is None else live.state),
+        "not_before_at": iso(item.not_before_at if live is None else live.not_before_at),
         "start_by_at": iso(item.start_by_at),
+        "number": item.number,
+        "info": _json(item.info),
+        "node": node,
+        "attempt": None if live is None else live.attempt,
+        "assigned_at": None if live is None else iso(live.assigned_at),
+        "started_at": None if live is None else iso(live.started_at),
+        "expires_at": None if live is None else iso(live.expires_at),
+        "cancel_at": None if live is None else iso(live.cancel_at),
+        "ended_at": iso(item.ended_at),
+        "result": _json(item.result),
+        "message": item.message,
+    }
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def attempt_shape(attempt: AttemptRecord) -> Shape:
+    return {
+        "item_id": attempt.item_id,
+        "attempt": attempt.attempt,
+        "outcome": str(attempt.outcome),
+        "node": attempt.node,
+        "round": attempt.round,
+        "assigned_at": iso(attempt.assigned_at),
+        "started_at": iso(attempt.started_at),
+        "ended_at": iso(attempt.ended_at),
+        "code": attempt.code,
+        "message": attempt.message,
+        "log_bytes": attempt.log_bytes,
+    }
+
+
+def limit_shape(limit: Limit) -> Shape:
+    return {
+        "name": limit.name,
+        "cap": limit.cap,
+        "weight": limit.weight,
+        "rate": None if limit.rate is None else {"max": limit.rate.max, "period_s": limit.rate.period_s},
+    }
+
+
+def node_shape(node: Node) -> Shape:
+    joined = node.joined
+    return {
+        "id": node.id,
+        "name": joined.name,
+        "state": str(node.state),
+        "group": joined.group,
+        "seats": joined.seats,
+        "busy": node.busy,
+        "host": joined.place.host,
+        "pid": joined.place.pid,
+        "boundary": joined.boundary,
+        "version": joined.version,
+        "handlers": list(joined.handlers),
+        "joined_at": iso(node.joined_at),
+        "left_at": iso(node.left_at),
+        "lease_until": iso(node.lease_until),
     }
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rota.cli.output import coloured
 from rota.cli.shapes import lateness
-from rota.cli.words import compact, count, reason, trigger
+from rota.cli.words import compact, count, reason, trigger, whose
 from rota.model.job import Job, JobName
 from rota.model.run import Run
 
@@ -112,7 +112,7 @@ def _runs(seen: Seen, room: int, *, wide: bool) -> RenderableType:
     made.add_column("LATE", width=7, no_wrap=True, justify="right")
     for run in seen.runs[:room]:
         cause = [Text(run.cause)] if wide else []
-        name = Text(str(seen.names.get(run.job_id, run.job_id)))
+        name = Text(whose(run, seen.names.get(run.job_id)))
         late = Text(compact(max(lateness(run), 0)))
         due = Text(_at(run.due_at, seen.now))
         made.add_row(Text(str(run.id)), name, coloured(run.state), Text(reason(run)), *cause, due, late)

@@ -75,7 +75,7 @@ class Watch:
             jobs = await store.jobs(JobFilter(limit=JOBS_MAX))
             runs = await store.runs(RunFilter(limit=RUNS_MAX))
             self._names |= {job.id: job.definition.full_name for job in jobs}
-            if any(run.job_id not in self._names for run in runs):
+            if any(run.job_id and run.job_id not in self._names for run in runs):
                 self._names |= await self._session.control.names(runs)
             self._last |= {run.job_id: run for run in reversed(runs)}
             for job in [job for job in jobs if job.id not in self._last][:LOOKUPS_MAX]:

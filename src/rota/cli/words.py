@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rota.model.job import JobName
     from rota.model.run import Run
     from rota.model.trigger import Rule
+    from rota.model.work import Limit, Rate
 
 _PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):([^\n]*)@")
 _QUERY = re.compile(r"(?i)([?&][a-z_]*(?:password|passwd|pwd|secret|token)[a-z_]*=)[^&\s]*")
@@ -94,6 +96,38 @@ def _seconds(seconds: float) -> str:
 def reason(run: Run) -> str:
     """Why a run was skipped, and how many slots it stands for."""
     return (run.reason or "") + (f" x{run.slots}" if run.slots > 1 else "")
+
+
+def whose(run: Run, job: JobName | None) -> str:
+    """What a run belongs to: its job, or the tenant it was assigned for."""
+    if job is not None:
+        return str(job)
+    return "-" if run.work is None else f"assigned for {run.work.tenant}"
+
+
+def limit_words(limit: Limit) -> str:
+    """What a limit allows."""
+    cap = "no cap" if limit.cap is None else f"at most {limit.cap} at a time"
+    return cap if limit.rate is None else f"{cap}, {rate_words(limit.rate)}"
+
+
+def rate_words(rate: Rate) -> str:
+    return f"{rate.max} starts in {_seconds(rate.period_s)}"
+
+
+def size(octets: int) -> str:
+    """A number of bytes for people."""
+    for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if octets >= factor:
+            return f"{octets / factor:.1f} {unit}"
+    return f"{octets} B"
+
+
+def cut(text: str, length: int = 80) -> str:
+    """The first line of a text, short, with nothing unprintable in it."""
+    line = "".join(char if char.isprintable() else " " for char in text.strip().partition("\n")[0])
+    whole = len(line) <= length and line == text.strip()
+    return line if whole else line[: length - 1] + "…"
 
 
 def count(number: int, noun: str) -> str:

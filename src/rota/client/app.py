@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
-from datetime import date
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
 from types import MappingProxyType
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from rota.client.options import CalendarOptions, TaskOptions
+from rota.client.options import AssignOptions, CalendarOptions, TaskOptions
 from rota.definitions import fields
 from rota.definitions.calendars import Calendars
 from rota.definitions.job import define
@@ -19,6 +19,12 @@ from rota.definitions.words import shown
 from rota.errors import InvalidInput
 from rota.model.job import Definition, JobName, handler_name, listener_name
 
+if TYPE_CHECKING:
+    from rota.client.client import Client
+    from rota.control import Answer, Assigned
+    from rota.model.work import Limit
+
+NOTICES = ("on_fail", "on_timeout")
 STORE_MAX = 2000
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -38,6 +44,7 @@ class App:
         self._jobs: dict[str, dict[str, Any]] = {}
         self._handlers: dict[str, Callable[..., object]] = {}
         self._listeners: dict[str, Callable[..., object]] = {}
+        self._client: Client | None = None
 
     @overload
     def task(self, function: Function, /) -> Function: ...
@@ -106,6 +113,60 @@ class App:
     @property
     def store(self) -> str | None:
         return self._store
+
+    @property
+    def client(self) -> Client:
+        """Asks the store of this app; opened when it is first used."""
+        if self._client is None:
+            from rota.client.client import Client  # only who asks needs it
+
+            self._client = Client(self._store)
+        return self._client
+
+    def lend(self, client: Client | None) -> Client | None:
+        """Ask another client from now on; says which one it was. For testing kits."""
+        was, self._client = self._client, client
+        return was
+
+    def assign(
+        self,
+        numbers: Sequence[str],
+        infos: Sequence[Any] | None = None,
+        *,
+        tenant: str | None = None,
+        handler: str | Callable[..., object] | None = None,
+        **options: Unpack[AssignOptions],
+    ) -> Assigned:
+        """Assign items to a tenant, by default that of the app: one run, with one item for each number.
+
+        A handler (a task of this app, or the name of another) does the work; without one, `on_start` is called and
+        `finish` reports the end. The app's `on_fail` and `on_timeout` are told. See `AsyncClient.assign` for the rest.
+        """
+        told = [name for name in self._listeners if name in NOTICES]
+        what = None if handler is None else self._handler_text(handler)
+        more: dict[str, Any] = {"notify": told, **options}
+        return self.client.assign(tenant or self._tenant, numbers, infos, handler=what, **more)
+
+    def finish(self, uuid: str, token: int | None = None, *, result: Any = None, failed: str | None = None) -> Answer:
+        """Report the end of an item. See `AsyncClient.finish`."""
+        return self.client.finish(uuid, token, result=result, failed=failed)
+
+    def extend(self, uuid: str, seconds: float, token: int | None = None) -> datetime | None:
+        """Give an item so much time from now; says until when. None: it is not under way any more."""
+        return self.client.extend(uuid, seconds, token)
+
+    def set_capacity(self, cap: int) -> Limit:
+        """How many items may execute at a time in the whole cluster."""
+        return self.client.set_capacity(cap)
+
+    def _handler_text(self, handler: object) -> str:
+        """The full name of a task of this app; other names as they are."""
+        own = [name for name, function in self._handlers.items() if handler is function or handler == name]
+        if own:
+            return handler_name(self._full_name(own[0]))
+        if not isinstance(handler, str):
+            raise InvalidInput.of("handler", "must be a task of this app, or the name of one")
+        return handler
 
     def _add(self, function: Callable[..., object], options: dict[str, Any]) -> None:
         if not callable(function):

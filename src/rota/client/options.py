@@ -97,6 +97,20 @@ class TaskOptions(TypedDict, total=False):
     env: dict[str, str]
 
 
+class AssignOptions(TypedDict, total=False):
+    start_at: datetime | str
+    end_at: datetime | str
+    key: str
+    quota: str
+    group: str
+    retries: int | Retries
+    timeout_s: float
+    lost_max: int
+    hold_s: float
+    concurrency: int
+    resources: Sequence[str]
+
+
 class CalendarOptions(TypedDict, total=False):
     country: str
     weekdays: Weekdays

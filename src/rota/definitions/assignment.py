@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from rota.definitions import execution, fields, times
 from rota.definitions.params import json
 from rota.definitions.report import Report
@@ -17,6 +19,9 @@ from rota.errors import InvalidInput
 from rota.model.job import handler_name
 from rota.model.value import Json
 from rota.model.work import ASSIGN_MAX, NUMBER_MAX, TIMEOUT_S, Assignment, NewTask, Work
+
+NOTICES = ("on_fail", "on_timeout")
+"""The listeners that can be told what became of an item."""
 
 TIMEOUT_S_MAX = 10 * 86400.0
 SHARED = ("retries", "lost_max", "timeout_s", "hold_s", "group", "quota", "resources", "concurrency")
@@ -37,6 +42,7 @@ def assignment(
     start_at: datetime | str | None,
     end_at: datetime | str | None,
     handler: str | None,
+    notify: Sequence[str],
     options: Mapping[str, Any],
 ) -> Assignment:
     """Read one call of `assign`. Raises InvalidInput."""
@@ -45,9 +51,11 @@ def assignment(
     if start is not None and end is not None and end < start:
         report.add(("end_at",), f"lies before start_at: {end.isoformat()} is before {start.isoformat()}")
     tasks = _tasks(numbers, infos, report)
+    told = _checked("notify", _listeners, notify, report)
     work = _work(tenant, handler, options, report)
     report.raise_if_any()
     assert work is not None
+    work = msgspec.structs.replace(work, notify=told)
     return Assignment(key=key, work=work, tasks=tasks, start_at=start, end_at=end)
 
 
@@ -138,6 +146,13 @@ def _work(tenant: object, handler: object, options: Mapping[str, Any], report: R
         concurrency=shape.concurrency,
         resources=shape.resources,
     )
+
+
+def _listeners(value: object) -> tuple[str, ...]:
+    """Whom to tell."""
+    if isinstance(value, list | tuple) and all(each in NOTICES for each in value):
+        return fields.once(value)
+    raise ValueError(f"must be a list of {' and '.join(NOTICES)}, not {shown(value)}")
 
 
 def _checked(field: str, reader: Any, value: object, report: Report) -> Any:

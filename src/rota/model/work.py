@@ -188,6 +188,11 @@ class Assignment(Value, frozen=True, kw_only=True):
     """By when the last of them should have started; none: as soon as they may."""
 
 
+def spread(start_us: int, end_us: int, count: int) -> list[int]:
+    """By when each of the items of an assignment should have started: evenly over the time, the last at its end."""
+    return [start_us + (end_us - start_us) * n // count for n in range(1, count + 1)]
+
+
 class Attempt(Value, frozen=True, kw_only=True):
     """All that an executor needs to know to make one attempt at an item."""
 

@@ -30,9 +30,12 @@ def only(app: rota.App) -> Definition:
 
 
 def test_the_public_names_are_exactly_these() -> None:
-    assert rota.__all__ == ["App", "InvalidInput", "RotaError", "__version__"]
+    assert rota.__all__ == [
+        *("App", "AsyncClient", "Client", "Context", "InvalidInput", "NotFound", "Refused", "RotaError", "StaleToken"),
+        *("Told", "__version__", "current", "fence"),
+    ]
     assert all(hasattr(rota, name) for name in rota.__all__)
-    internal = {"annotations", "TYPE_CHECKING"}
+    internal = {"annotations", "TYPE_CHECKING", "import_module"}
     public = {
         name for name, value in vars(rota).items() if not name.startswith("_") and not isinstance(value, ModuleType)
     }

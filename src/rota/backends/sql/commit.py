@@ -2,85 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import chain
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, and_, select, update
 
-from rota.backends.record import NewIds, item_state_after, row_ids_needed, rows
+from rota.backends.record import NewIds, Place, item_state_after, place_of, row_ids_needed, rows
 from rota.backends.sql import schema
 from rota.backends.sql.database import Lost
 from rota.backends.sql.dialect import Dialect
-from rota.backends.sql.rows import advance_row, event_rows, item_of, item_rows, job_row, run_rows, to_us
-from rota.model.job import Job
+from rota.backends.sql.queue import ask_to_stop, cancel_items, enqueue, live_states, unstarted, withdraw
+from rota.backends.sql.rows import ITEM, advance_row, event_rows, item_of, item_rows, job_row, run_rows, to_us
+from rota.backends.sql.sets import Change
+from rota.backends.sql.transaction import Transaction, reserve
+from rota.model.job import Definition, Job
 from rota.model.plan import JobChange, NewJob, Plan, RunMove
 from rota.model.run import Item, Run
-from rota.model.states import UNSTARTED, ItemState
-from rota.model.value import encode
-
-BLOCK = 1000
-"""How many ids a process takes from the store at once. What it does not use is lost; ids have gaps."""
+from rota.model.states import ItemState
+from rota.model.value import decode, encode
 
 ADVANCE = ("next_slot_at", "next_fire_at", "settled_at")
 REVISION = (*ADVANCE, "definition", "digest", "version", "revision", "state", "changed_at")
 
 
-class Ids:
-    """The ids that this process may still give away, by the name of their counter."""
-
-    def __init__(self) -> None:
-        self._free: dict[str, range] = {}
-
-    def take(self, conn: Connection, dialect: Dialect, name: str, count: int, left: Ids) -> Iterator[int]:
-        """Take ids. What a new block leaves over goes to `left`, to be kept only if the transaction commits."""
-        free = self._free.pop(name, range(0))
-        if len(free) >= count:
-            self._free[name] = free[count:]
-            return iter(free[:count])
-        lacking = count - len(free)
-        size = max(lacking, BLOCK)
-        start = reserve(conn, dialect, name, size)
-        left._free[name] = range(start + lacking, start + size)
-        return chain(free, range(start, start + lacking))
-
-    def keep(self, left: Ids) -> None:
-        for name, free in left._free.items():
-            if len(free) > len(self._free.get(name, range(0))):
-                self._free[name] = free
-
-
-def reserve(conn: Connection, dialect: Dialect, name: str, count: int) -> int:
-    """Reserve numbers that nobody else will get; returns the first."""
-    c = schema.counter.c
-    start: int = conn.scalars(dialect.locked(select(c.next).where(c.name == name))).one()
-    conn.execute(update(schema.counter).where(c.name == name).values(next=start + count))
-    return start
-
-
-def commit(
-    conn: Connection, dialect: Dialect, plan: Plan, now: datetime, actor: str, ids: Ids
-) -> tuple[list[Run], Ids]:
-    """Write the plan. Returns the runs as written, and the ids left over."""
-    job_ids = _create(conn, dialect, plan.new_jobs, now, actor)
+def commit(tx: Transaction, plan: Plan, now: datetime) -> list[Run]:
+    """Write the plan. Returns the runs as written."""
+    conn, dialect = tx.conn, tx.dialect
+    job_ids = _create(conn, dialect, plan.new_jobs, now, tx.actor)
     _change(conn, dialect, [change for change in plan.jobs if change.kind is None], ADVANCE)
     _change(conn, dialect, [change for change in plan.jobs if change.kind is not None], REVISION)
     versions = [change.now for change in plan.jobs if change.now.version != change.was.version]
-    dialect.insert(conn, schema.job_version, [_version_row(job, now, actor) for job in versions])
-    followers = _followers(conn, dialect, plan.moves)
-    left = Ids()
-    run_ids = ids.take(conn, dialect, "run", len(plan.runs), left)
-    row_ids = ids.take(conn, dialect, "row", row_ids_needed(plan, followers), left)
-    written = rows(plan, now, actor, NewIds(job_ids, run_ids, row_ids), followers)
+    dialect.insert(conn, schema.job_version, [_version_row(job, now, tx.actor) for job in versions])
+    followers = _followers(tx, plan.moves)
+    run_ids = tx.ids("run", len(plan.runs))
+    row_ids = tx.ids("row", row_ids_needed(plan, followers))
+    written = rows(plan, now, tx.actor, NewIds(job_ids, run_ids, row_ids), followers)
     dialect.insert(conn, schema.run, run_rows(written.runs))
-    dialect.insert(conn, schema.item, item_rows(written.items))
-    for move in plan.moves:
-        _move(conn, dialect, move, [item.id for item in followers if item.run_id == move.run_id], now)
-    for live in plan.cancels:
-        r = schema.run.c
-        conn.execute(update(schema.run).where(r.id == live.id, r.cancel_at.is_(None)).values(cancel_at=to_us(now)))
+    dialect.insert(conn, schema.item, item_rows(written.items), ITEM)
+    places = written.places + _move(tx, plan.moves, followers, now)
+    lanes = tx.lane_ids(place.lane for place in places)
+    enqueue(tx, [(place.ready(lanes[place.lane]), round(place.hold_s * 1_000_000)) for place in places])
+    if plan.cancels:
+        _cancel(tx, [live.id for live in plan.cancels])
     dialect.insert(conn, schema.event, event_rows(written.events))
-    return written.runs, left
+    return written.runs
+
+
+def _cancel(tx: Transaction, run_ids: Sequence[int]) -> None:
+    r = schema.run.c
+    asked = update(schema.run).where(tx.dialect.among(r.id, run_ids), r.cancel_at.is_(None))
+    tx.conn.execute(asked.values(cancel_at=tx.now_us))
+    ask_to_stop(tx, run_ids)
 
 
 def _create(conn: Connection, dialect: Dialect, new: Sequence[NewJob], now: datetime, actor: str) -> list[int]:
@@ -99,7 +71,8 @@ def _change(conn: Connection, dialect: Dialect, changes: Sequence[JobChange], co
     for change in changes:
         was, now = change.was, job_row(change.now) if columns is REVISION else advance_row(change.now)
         rows.append((was.id, was.revision, to_us(was.next_fire_at), *(now[name] for name in columns)))
-    if rows and dialect.update_jobs(conn, columns, rows) != len(rows):
+    fenced = Change(schema.job, ("id", "revision", "next_fire_at"), columns)
+    if rows and dialect.update(conn, fenced, rows) != len(rows):
         raise Lost("a job was changed by someone else")
 
 
@@ -107,21 +80,38 @@ def _version_row(job: Job, now: datetime, actor: str) -> tuple[object, ...]:
     return job.id, job.version, job.digest, encode(job.definition), to_us(now), actor
 
 
-def _followers(conn: Connection, dialect: Dialect, moves: Sequence[RunMove]) -> list[Item]:
+def _followers(tx: Transaction, moves: Sequence[RunMove]) -> list[Item]:
     if not moves:
         return []
     i = schema.item.c
-    unstarted = i.state.in_([str(state) for state in UNSTARTED])
-    query = select(schema.item).where(dialect.among(i.run_id, [move.run_id for move in moves]), unstarted)
-    return [item_of(row) for row in conn.execute(query.order_by(i.id))]
+    theirs = tx.dialect.among(i.run_id, [move.run_id for move in moves])
+    return [item_of(row) for row in tx.conn.execute(live_states().where(theirs, unstarted()).order_by(i.id))]
 
 
-def _move(conn: Connection, dialect: Dialect, move: RunMove, item_ids: Sequence[int], now: datetime) -> None:
-    r, i = schema.run.c, schema.item.c
-    ended_at = None if move.now.live else to_us(now)
-    moved = update(schema.run).where(r.id == move.run_id, r.state == str(move.was))
-    if conn.execute(moved.values(state=str(move.now), ended_at=ended_at)).rowcount != 1:
-        raise Lost(f"run {move.run_id} was moved by someone else")
-    if item_ids:
-        state: ItemState = item_state_after(move)
-        conn.execute(update(schema.item).where(dialect.among(i.id, item_ids)).values(state=str(state)))
+def _move(tx: Transaction, moves: Sequence[RunMove], followers: Sequence[Item], now: datetime) -> list[Place]:
+    """Move runs, and the items that go along. Returns the places of those that become ready."""
+    r = schema.run.c
+    for move in moves:
+        ended_at = None if move.now.live else to_us(now)
+        moved = update(schema.run).where(r.id == move.run_id, r.state == str(move.was))
+        if tx.conn.execute(moved.values(state=str(move.now), ended_at=ended_at)).rowcount != 1:
+            raise Lost(f"run {move.run_id} was moved by someone else")
+    states = {move.run_id: item_state_after(move) for move in moves}
+    cancelled = [item for item in followers if states[item.run_id] is ItemState.CANCELLED]
+    withdraw(tx, [item.id for item in cancelled if item.state is ItemState.READY])
+    cancel_items(tx, [item.id for item in cancelled])
+    return _started(tx, [item for item in followers if states[item.run_id] is ItemState.READY])
+
+
+def _started(tx: Transaction, items: Sequence[Item]) -> list[Place]:
+    """Items whose run has waited and now runs: the version that the run was fired with says where they queue."""
+    if not items:
+        return []
+    i, r, v = schema.item.c, schema.run.c, schema.job_version.c
+    ready = update(schema.item).where(tx.dialect.among(i.id, [item.id for item in items]))
+    tx.conn.execute(ready.values(state=str(ItemState.READY)))
+    versions = schema.run.join(schema.job_version, and_(v.job_id == r.job_id, v.version == r.version))
+    wanted = tx.dialect.among(r.id, {item.run_id for item in items})
+    found = tx.conn.execute(select(r.id, r.job_id, v.definition).select_from(versions).where(wanted))
+    whose = {row.id: (row.job_id, decode(row.definition, Definition)) for row in found}
+    return [place_of(item, *whose[item.run_id]) for item in items]

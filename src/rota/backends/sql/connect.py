@@ -11,7 +11,7 @@ from sqlalchemy import URL, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from rota.backends.sql.database import Database, FileDatabase, ServerDatabase
+from rota.backends.sql.database import Database, Engines, FileDatabase, ServerDatabase
 from rota.backends.sql.dialect import IDLE_S, LOCK_S, STATEMENT_S, MySQL, PostgreSQL, SQLite
 from rota.backends.sql.rows import to_us
 from rota.errors import InvalidInput, StoreRefused
@@ -74,15 +74,15 @@ def _open_file(url: URL, clock: Clock) -> Database:
 def _open_postgresql(url: URL, clock: Clock) -> Database:
     _refuse_options(url, {"ssl"})
     settings = {"server_settings": PostgreSQL.session, "timeout": _CONNECT_S}
-    writer, reader = _engines(url.set(drivername="postgresql+asyncpg"), settings)
-    return ServerDatabase(PostgreSQL(), writer, reader, clock)
+    engines = _engines(url.set(drivername="postgresql+asyncpg"), settings)
+    return ServerDatabase(PostgreSQL(), engines, clock)
 
 
 def _open_mysql(url: URL, clock: Clock) -> Database:
     _refuse_options(url, set())
     settings = {"connect_timeout": _CONNECT_S, "init_command": _mysql_session()}
-    writer, reader = _engines(url.set(drivername="mysql+asyncmy", query={"charset": "utf8mb4"}), settings)
-    return ServerDatabase(MySQL(), writer, reader, clock)
+    engines = _engines(url.set(drivername="mysql+asyncmy", query={"charset": "utf8mb4"}), settings)
+    return ServerDatabase(MySQL(), engines, clock)
 
 
 def _refuse_options(url: URL, known: set[str]) -> None:
@@ -100,28 +100,29 @@ def _mysql_session() -> str:
     )
 
 
-def _engines(url: URL, settings: dict[str, Any]) -> tuple[AsyncEngine, AsyncEngine]:
-    """One engine for transactions, one for single reads, so that neither has to switch modes."""
+def _engines(url: URL, settings: dict[str, Any]) -> Engines:
     from sqlalchemy.ext.asyncio import create_async_engine  # heavy, and no SQLite store needs it
 
-    try:
-        writer = create_async_engine(
-            url, connect_args=settings, isolation_level="READ COMMITTED", pool_size=4, max_overflow=0, pool_timeout=10
-        )
-        reader = create_async_engine(
+    def single(size: int) -> AsyncEngine:
+        return create_async_engine(
             url,
             connect_args=settings,
             isolation_level="AUTOCOMMIT",
-            pool_size=2,
+            pool_size=size,
             max_overflow=0,
             pool_timeout=10,
             pool_reset_on_return=None,
             skip_autocommit_rollback=True,  # half of what an idle node asks of MariaDB would be rollbacks of nothing
         )
+
+    try:
+        writer = create_async_engine(
+            url, connect_args=settings, isolation_level="READ COMMITTED", pool_size=4, max_overflow=0, pool_timeout=10
+        )
+        return Engines(writer=writer, reader=single(2), beat=single(1), ear=single(1))
     except ModuleNotFoundError as error:
         extra = "postgres" if "asyncpg" in str(error) else "mysql"
         raise StoreRefused(f"the driver of this store is not installed: pip install 'rota[{extra}]'") from None
-    return writer, reader
 
 
 def _refuse_network_file_system(path: Path) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import (
@@ -24,6 +24,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rota.backends.sql.dialect import LOCK_S, STATEMENT_S, Dialect
+from rota.backends.sql.ear import Ear
 from rota.errors import CommitUnknown, StoreError, StoreFault, StoreUnavailable
 from rota.ports import Clock
 
@@ -34,6 +35,7 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 
 ATTEMPTS_MAX = 10
+BEAT_S = 2.0
 PATIENCE_S = float(STATEMENT_S + LOCK_S)
 """How long a transaction or its commit may take before the server counts as gone. One that was cut off sends nothing,
 not even an error, and the drivers would wait for it without end."""
@@ -52,8 +54,16 @@ class Database(Protocol):
         """Run a transaction and commit it durably."""
         ...
 
+    async def beat(self, work: Work[T]) -> T:
+        """Run one statement that writes, on a connection that nothing else uses, and give up soon."""
+        ...
+
     async def exclusively(self, work: Work[T]) -> T:
         """Run work that no other process may do at the same time, outside a transaction."""
+        ...
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        """Call `wake` with what others notify, where the database can tell."""
         ...
 
     async def close(self) -> None: ...
@@ -63,14 +73,26 @@ class Lost(Exception):
     """A fenced write found other facts than those it was decided on; the transaction is made again."""
 
 
+class Engines(NamedTuple):
+    """One engine for transactions, one for single reads, so that neither has to switch modes; one for renewals, which
+    wait for nothing else; and one that listens."""
+
+    writer: AsyncEngine
+    reader: AsyncEngine
+    beat: AsyncEngine
+    ear: AsyncEngine
+
+
 class ServerDatabase:
     """A database server, through an asynchronous driver."""
 
-    def __init__(self, dialect: Dialect, writer: AsyncEngine, reader: AsyncEngine, clock: Clock) -> None:
+    def __init__(self, dialect: Dialect, engines: Engines, clock: Clock) -> None:
         self.dialect = dialect
-        self._writer = writer
-        self._reader = reader
+        self.engines = engines
+        self._writer = engines.writer
+        self._reader = engines.reader
         self._clock = clock
+        self._ears: list[Ear] = []
 
     async def read(self, work: Work[T]) -> T:
         async def once() -> T:
@@ -81,6 +103,17 @@ class ServerDatabase:
 
     async def write(self, work: Work[T]) -> T:
         return await again(partial(self._write_once, work), self.dialect, self._clock)
+
+    async def beat(self, work: Work[T]) -> T:
+        async def once() -> T:
+            async with self.engines.beat.connect() as conn:
+                return await conn.run_sync(work)
+
+        try:
+            async with asyncio.timeout(BEAT_S):
+                return await again(once, self.dialect, self._clock)
+        except TimeoutError:
+            raise StoreUnavailable(f"the {self.dialect.name} store took no renewal within {BEAT_S:g} s") from None
 
     async def exclusively(self, work: Work[T]) -> T:
         async def once() -> T:
@@ -93,9 +126,15 @@ class ServerDatabase:
 
         return await again(once, self.dialect, self._clock)
 
+    def listen(self, wake: Callable[[str], None]) -> None:
+        if self.dialect.name == "postgresql":
+            self._ears.append(Ear(self.engines.ear, self._clock, wake))
+
     async def close(self) -> None:
-        await self._writer.dispose()
-        await self._reader.dispose()
+        for ear in self._ears:
+            await ear.close()
+        for engine in self.engines:
+            await engine.dispose()
 
     async def _write_once(self, work: Work[T]) -> T:
         async with self._writer.connect() as conn:
@@ -129,8 +168,14 @@ class FileDatabase:
     async def write(self, work: Work[T]) -> T:
         return await again(partial(self._hop, partial(self._transaction, "IMMEDIATE", work)), self.dialect, self._clock)
 
+    async def beat(self, work: Work[T]) -> T:
+        return await self.write(work)
+
     async def exclusively(self, work: Work[T]) -> T:
         return await again(partial(self._hop, partial(self._transaction, "EXCLUSIVE", work)), self.dialect, self._clock)
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        pass
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)

@@ -3,9 +3,7 @@ errors mean what, and which of their settings would lose what was acknowledged."
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any, Protocol
 
 from sqlalchemy import (
@@ -13,19 +11,22 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
-    String,
     Table,
-    Text,
     any_,
     bindparam,
+    delete,
+    func,
     literal,
     literal_column,
+    select,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 
 from rota.backends.sql import schema
+from rota.backends.sql.sets import Change, MySQLSets, PostgreSQLSets, SQLiteSets
+from rota.model.value import encode
 
 STATEMENT_S = 10
 LOCK_S = 5
@@ -56,17 +57,26 @@ class Dialect(Protocol):
         """The same query, locking its rows; `skip` leaves out rows that others hold."""
         ...
 
-    def insert(self, conn: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert rows that are in the order of the table's columns."""
+    def insert(
+        self, conn: Connection, table: Table, rows: Sequence[tuple[Any, ...]], columns: tuple[str, ...] | None = None
+    ) -> None:
+        """Insert rows that are in the order of these columns, or of all of the table's."""
         ...
 
-    def insert_missing(self, conn: Connection, table: Table, keys: Sequence[str]) -> None:
-        """Make sure that a table of one column has these keys."""
+    def insert_missing(self, conn: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Make sure that a table has rows of these keys."""
         ...
 
-    def update_jobs(self, conn: Connection, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> int:
-        """Set columns of jobs. A row has id, revision and next_fire_at as they were read, then the new values.
-        Returns how many still were as read."""
+    def update(self, conn: Connection, change: Change, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Change many rows at once. Returns how many still were as they were read."""
+        ...
+
+    def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
+        """Take all arrivals (kind, data) that are committed, waiting for no others."""
+        ...
+
+    def notify(self, conn: Connection, topics: Sequence[str]) -> None:
+        """Tell those who listen, when this transaction commits, where the database can."""
         ...
 
     def code(self, error: DBAPIError) -> str:
@@ -82,11 +92,7 @@ class Dialect(Protocol):
         ...
 
 
-def _columns(table: Table) -> str:
-    return ", ".join(f'"{column.name}"' for column in table.columns)
-
-
-class PostgreSQL:
+class PostgreSQL(PostgreSQLSets):
     name = "postgresql"
     retryable = frozenset({"40001", "40P01", "55P03", "23505"})
     session = {  # noqa: RUF012 - read only
@@ -110,19 +116,12 @@ class PostgreSQL:
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query.with_for_update(skip_locked=skip)
 
-    def insert(self, conn: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
-        if rows:
-            arrays = ", ".join(f"${n}::{_pg_type(column)}[]" for n, column in enumerate(table.columns, 1))
-            sql = f"INSERT INTO {table.name} ({_columns(table)}) SELECT * FROM unnest({arrays})"  # noqa: S608 - no input in it
-            conn.exec_driver_sql(sql, tuple(list(column) for column in zip(*rows, strict=True)))
+    def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
+        found = conn.exec_driver_sql("DELETE FROM rota_arrival RETURNING id, kind, data").all()
+        return [(kind, data) for _, kind, data in sorted(tuple(row) for row in found)]
 
-    def insert_missing(self, conn: Connection, table: Table, keys: Sequence[str]) -> None:
-        sql = f"INSERT INTO {table.name} ({_columns(table)}) SELECT * FROM unnest($1::text[]) ON CONFLICT DO NOTHING"  # noqa: S608 - no input in it
-        conn.exec_driver_sql(sql, (list(keys),))
-
-    def update_jobs(self, conn: Connection, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> int:
-        arrays = tuple(list(column) for column in zip(*rows, strict=True))
-        return conn.exec_driver_sql(_pg_update(columns), arrays).rowcount
+    def notify(self, conn: Connection, topics: Sequence[str]) -> None:
+        conn.exec_driver_sql("SELECT pg_notify('rota', topic) FROM unnest($1::text[]) AS topic", (list(topics),))
 
     def code(self, error: DBAPIError) -> str:
         return str(getattr(error.orig, "sqlstate", None) or "")
@@ -144,25 +143,7 @@ class PostgreSQL:
 _PG_NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
 
 
-@cache
-def _pg_update(columns: tuple[str, ...]) -> str:
-    types = ["bigint"] * 3 + [_pg_type(schema.job.c[name]) for name in columns]
-    arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(types, 1))
-    names = ", ".join(f"new_{name}" for name in columns)
-    new = ", ".join(f"{name} = new_{name}" for name in columns)
-    return f"""
-        UPDATE rota_job AS j SET {new} FROM unnest({arrays}) AS v(was_id, was_revision, was_next, {names})
-        WHERE j.id = was_id AND j.revision = was_revision AND j.next_fire_at IS NOT DISTINCT FROM was_next
-    """  # noqa: S608 - no input in it
-
-
-def _pg_type(column: Any) -> str:
-    if isinstance(column.type, String | Text):
-        return "text"
-    return "bigint" if isinstance(column.type, BigInteger) else "integer"
-
-
-class MySQL:
+class MySQL(MySQLSets):
     """MySQL 8 and MariaDB 10.6 or newer."""
 
     name = "mysql"
@@ -180,18 +161,12 @@ class MySQL:
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query.with_for_update(skip_locked=skip)
 
-    def insert(self, conn: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
-        if rows:
-            columns = ", ".join(f"`{column.name}`" for column in table.columns)
-            marks = ", ".join("%s" for _ in table.columns)
-            conn.exec_driver_sql(f"INSERT INTO {table.name} ({columns}) VALUES ({marks})", list(rows))  # noqa: S608 - no input in it
+    def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
+        """By id, for a scan that deletes would wait for rows that are not committed."""
+        return _read_and_delete(self, conn)
 
-    def insert_missing(self, conn: Connection, table: Table, keys: Sequence[str]) -> None:
-        column = next(iter(table.columns)).name
-        conn.exec_driver_sql(f"INSERT IGNORE INTO {table.name} (`{column}`) VALUES (%s)", [(key,) for key in keys])  # noqa: S608 - no input in it
-
-    def update_jobs(self, conn: Connection, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> int:
-        return sum(conn.exec_driver_sql(_mysql_update(columns), (text,)).rowcount for text in _texts(rows))
+    def notify(self, conn: Connection, topics: Sequence[str]) -> None:
+        pass
 
     def code(self, error: DBAPIError) -> str:
         arguments = getattr(error.orig, "args", ())
@@ -211,43 +186,10 @@ class MySQL:
             raise TimeoutError("another node has been migrating this database for ten minutes")
 
 
-_PACKET = 1_000_000
 _MYSQL_NOW = text("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)")
 
 
-@cache
-def _mysql_update(columns: tuple[str, ...]) -> str:
-    types = [(f"new_{name}", _mysql_type(schema.job.c[name])) for name in columns]
-    known = [("was_id", "BIGINT"), ("was_revision", "BIGINT"), ("was_next", "BIGINT"), *types]
-    fields = ", ".join(f"{name} {kind} PATH '$[{n}]'" for n, (name, kind) in enumerate(known))
-    new = ", ".join(f"j.{name} = v.new_{name}" for name in columns)
-    return f"""
-        UPDATE rota_job AS j JOIN JSON_TABLE(%s, '$[*]' COLUMNS ({fields})) AS v ON v.was_id = j.id SET {new}
-        WHERE j.revision = v.was_revision AND j.next_fire_at <=> v.was_next
-    """  # noqa: S608 - no input in it
-
-
-def _texts(rows: Sequence[tuple[Any, ...]]) -> Iterable[str]:
-    """Rows as JSON arrays, none much longer than a server takes in one packet."""
-    lines: list[str] = []
-    size = 0
-    for row in rows:
-        line = json.dumps(row)
-        if lines and size + len(line) > _PACKET:
-            yield f"[{','.join(lines)}]"
-            lines, size = [], 0
-        lines.append(line)
-        size += len(line)
-    yield f"[{','.join(lines)}]"
-
-
-def _mysql_type(column: Any) -> str:
-    if isinstance(column.type, String):
-        return "MEDIUMTEXT" if column.type.length is None else f"VARCHAR({column.type.length})"
-    return "BIGINT"
-
-
-class SQLite:
+class SQLite(SQLiteSets):
     name = "sqlite"
     retryable = frozenset({"SQLITE_BUSY_SNAPSHOT", "SQLITE_CONSTRAINT_UNIQUE"})
 
@@ -261,24 +203,17 @@ class SQLite:
         return literal(self._now_us(), BigInteger)
 
     def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
-        return column.in_(list(values))
+        texts: ColumnElement[str] = bindparam(None, encode(list(values)))
+        return column.in_(select(func.json_each(texts).table_valued("value").c.value))
 
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query  # the transaction has the whole file for itself
 
-    def insert(self, conn: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
-        if rows:
-            marks = ", ".join("?" for _ in table.columns)
-            conn.exec_driver_sql(f"INSERT INTO {table.name} ({_columns(table)}) VALUES ({marks})", list(rows))  # noqa: S608 - no input in it
+    def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
+        return _read_and_delete(self, conn)
 
-    def insert_missing(self, conn: Connection, table: Table, keys: Sequence[str]) -> None:
-        sql = f"INSERT OR IGNORE INTO {table.name} ({_columns(table)}) VALUES (?)"  # noqa: S608 - no input in it
-        conn.exec_driver_sql(sql, [(key,) for key in keys])
-
-    def update_jobs(self, conn: Connection, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> int:
-        new = ", ".join(f"{name} = ?" for name in columns)
-        sql = f"UPDATE rota_job SET {new} WHERE id = ? AND revision = ? AND next_fire_at IS ?"  # noqa: S608 - no input in it
-        return conn.exec_driver_sql(sql, [(*row[3:], *row[:3]) for row in rows]).rowcount
+    def notify(self, conn: Connection, topics: Sequence[str]) -> None:
+        pass
 
     def code(self, error: DBAPIError) -> str:
         return str(getattr(error.orig, "sqlite_errorname", ""))
@@ -295,3 +230,11 @@ class SQLite:
 
     def migration_lock(self, conn: Connection) -> None:
         pass  # the migration itself runs in an exclusive transaction
+
+
+def _read_and_delete(dialect: Dialect, conn: Connection) -> Sequence[tuple[str, str]]:
+    a = schema.arrival.c
+    found = conn.execute(select(a.id, a.kind, a.data).order_by(a.id)).all()
+    if found:
+        conn.execute(delete(schema.arrival).where(dialect.among(a.id, [row.id for row in found])))
+    return [(row.kind, row.data) for row in found]

@@ -11,10 +11,12 @@ from sqlalchemy import Row
 from rota.model.job import Definition, Job
 from rota.model.moment import micros, moment
 from rota.model.run import Event, Item, Run
-from rota.model.states import Cause, ItemState, JobState, RunState, SkipReason
+from rota.model.states import Cause, ItemState, JobState, Outcome, RunState, SkipReason
 from rota.model.value import decode, encode
+from rota.model.work import AttemptRecord, Work
 
 _JOB_STATES = {str(state): state for state in JobState}
+_ITEM_STATES = {str(state): state for state in ItemState}
 
 
 @overload
@@ -98,6 +100,7 @@ def run_of(row: Row[Any]) -> Run:
         ended_at=from_us(row.ended_at),
         cancel_at=from_us(row.cancel_at),
         params=decode(row.params, dict),
+        work=None if row.work is None else decode(row.work, Work),
     )
 
 
@@ -121,27 +124,38 @@ def run_rows(runs: Iterable[Run]) -> list[tuple[Any, ...]]:
             to_us(run.ended_at),
             to_us(run.cancel_at),
             encode(run.params),
+            None if run.work is None else encode(run.work),
         )
         for run in runs
     ]
 
 
 def item_of(row: Row[Any]) -> Item:
-    """An item from a row with every column, in the order of the table."""
-    id_, run_id, task, index, state, not_before, start_by = tuple(row)
+    """An item from a row with every column, in the order of the table, and its live state, if it has one."""
+    (id_, run_id, task, index, state, not_before, start_by, *rest, live) = tuple(row)
+    tenant, number, info, ended, result, message = rest
     return Item(
         id=id_,
         run_id=run_id,
         task=task,
         index=index,
-        state=ItemState(state),
+        state=_ITEM_STATES[live or state],
         not_before_at=from_us(not_before),
         start_by_at=from_us(start_by),
+        tenant=tenant,
+        number=number,
+        info=info,
+        ended_at=from_us(ended),
+        result=result,
+        message=message,
     )
 
 
+ITEM = ("id", "run_id", "task", "index", "state", "not_before_at", "start_by_at")
+
+
 def item_rows(items: Iterable[Item]) -> list[tuple[Any, ...]]:
-    """Rows in the order of the table's columns."""
+    """Rows of new items, in the order of `ITEM`."""
     return [
         (
             item.id,
@@ -184,3 +198,21 @@ def event_rows(events: Iterable[Event]) -> list[tuple[Any, ...]]:
         )
         for event in events
     ]
+
+
+def attempt_of(row: Row[Any]) -> AttemptRecord:
+    """An attempt from a row with every column, in the order of the table."""
+    item_id, attempt, node, round_, assigned, started, ended, outcome, code, message, log_bytes = tuple(row)
+    return AttemptRecord(
+        item_id=item_id,
+        attempt=attempt,
+        node=node,
+        round=round_,
+        assigned_at=from_us(assigned),
+        started_at=from_us(started),
+        ended_at=from_us(ended),
+        outcome=Outcome(outcome),
+        code=code,
+        message=message or "",
+        log_bytes=log_bytes,
+    )

@@ -87,6 +87,7 @@ run = _table(
     Column("ended_at", BigInteger),
     Column("cancel_at", BigInteger),
     Column("params", _LONG_TEXT, nullable=False),
+    Column("work", _LONG_TEXT),
     UniqueConstraint("job_id", "cause", "key", name="rota_run_key"),
     Index("rota_run_live", "overlap_key", "ended_at"),
     Index("rota_run_live_of_job", "job_id", "ended_at"),
@@ -103,7 +104,130 @@ item = _table(
     Column("state", _STATE, nullable=False),
     Column("not_before_at", BigInteger, nullable=False),
     Column("start_by_at", BigInteger, nullable=False),
+    Column("tenant", _NAME),
+    Column("number", _KEY),
+    Column("info", _LONG_TEXT),
+    Column("ended_at", BigInteger),
+    Column("result", _LONG_TEXT),
+    Column("message", _LONG_TEXT),
     UniqueConstraint("run_id", "task", "index", name="rota_item_place"),
+    Index("rota_item_number", "tenant", "number", unique=True),
+)
+
+queue = _table(
+    "rota_queue",
+    Column("item_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("run_id", BigInteger, nullable=False),
+    Column("job_id", BigInteger, nullable=False),
+    Column("lane_id", BigInteger, nullable=False),
+    Column("state", _STATE, nullable=False),
+    Column("start_by_at", BigInteger, nullable=False),
+    Column("not_before_at", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("losses", Integer, nullable=False),
+    Column("node_id", BigInteger),
+    Column("avoid_id", BigInteger),
+    Column("round", BigInteger),
+    Column("assigned_at", BigInteger),
+    Column("started_at", BigInteger),
+    Column("expires_at", BigInteger),
+    Column("hold_us", BigInteger, nullable=False),
+    Column("cancel_at", BigInteger),
+)
+"""The live items. No index holds a column that changes, so that PostgreSQL updates rows in place."""
+
+lane = _table(
+    "rota_lane",
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("digest", String(64), nullable=False),
+    Column("spec", _LONG_TEXT, nullable=False),
+    UniqueConstraint("digest", name="rota_lane_digest"),
+)
+
+limit = _table(
+    "rota_limit",
+    Column("name", _KEY, primary_key=True),
+    Column("cap", BigInteger),
+    Column("weight", Integer, nullable=False),
+    Column("rate_max", Integer),
+    Column("rate_us", BigInteger),
+    Column("recent", _LONG_TEXT, nullable=False),
+    Column("is_set", Integer, nullable=False),
+)
+"""`is_set` is 0 for rows that only remember the starts of a job with a rate."""
+
+dispatch = _table(
+    "rota_dispatch",
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("holder", BigInteger),
+    Column("epoch", BigInteger, nullable=False),
+    Column("round", BigInteger, nullable=False),
+    Column("changes", BigInteger, nullable=False),
+    Column("next_at", BigInteger),
+)
+"""One row: the lock under which rounds are made."""
+
+arrival = _table(
+    "rota_arrival",
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", _STATE, nullable=False),
+    Column("data", _LONG_TEXT, nullable=False),
+)
+
+grant = _table(
+    "rota_grant",
+    Column("node_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("round", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("holder", BigInteger, nullable=False),
+    Column("data", _LONG_TEXT, nullable=False),
+    Index("rota_grant_by_age", "at"),
+)
+
+attempt = _table(
+    "rota_attempt",
+    Column("item_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("node", _NAME, nullable=False),
+    Column("round", BigInteger),
+    Column("assigned_at", BigInteger),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger, nullable=False),
+    Column("outcome", _STATE, nullable=False),
+    Column("code", Integer),
+    Column("message", _LONG_TEXT),
+    Column("log_bytes", BigInteger, nullable=False),
+)
+
+node = _table(
+    "rota_node",
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", _NAME, nullable=False),
+    Column("state", _STATE, nullable=False),
+    Column("joined", _LONG_TEXT, nullable=False),
+    Column("joined_at", BigInteger, nullable=False),
+    Column("left_at", BigInteger),
+    Index("rota_node_name", "name"),
+)
+"""One row for every incarnation."""
+
+lease = _table(
+    "rota_lease",
+    Column("node_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("until_at", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("busy", BigInteger, nullable=False),
+    Column("fenced", Integer, nullable=False),
+)
+"""The only row that a renewal touches, and nothing else locks it while the node is believed alive. `busy` in hundredths
+of a percent; a lease that is `fenced` is not renewed any more."""
+
+drained = _table(
+    "rota_drained",
+    Column("name", _NAME, primary_key=True),
+    Column("at", BigInteger, nullable=False),
 )
 
 event = _table(

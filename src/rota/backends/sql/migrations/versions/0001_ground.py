@@ -102,5 +102,5 @@ def upgrade() -> None:
     create_index("rota_event_by_run", "rota_event", ["run_id"])
     create_index("rota_event_by_job", "rota_event", ["job_id", "at"])
     for name in ("job", "run", "row"):
-        add_row("rota_counter", name, "next", 1)
-    add_row("rota_meta", "readable_from", "value", revision)
+        add_row("rota_counter", "name", name, next=1)
+    add_row("rota_meta", "name", "readable_from", value=revision)

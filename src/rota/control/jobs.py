@@ -1,33 +1,27 @@
-"""What a person or a client may ask of rota. The command line and, later, REST only translate to these functions.
-
-A request whose answer was lost is asked again here: every one of them may be repeated.
-"""
+"""Jobs: load, compare, apply, pause, resume, delete, trigger, preview."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
+from rota.control.asking import Asking
 from rota.core.define import Apply, Delete, Pause, Resume, compare
 from rota.core.fire import Fire
 from rota.core.owed import first_instant
 from rota.core.preview import Preview, preview
 from rota.core.start import Start
-from rota.errors import InvalidInput, NotFound, Problem, StoreUnavailable
+from rota.errors import InvalidInput, NotFound, Problem
 from rota.model.job import Definition, Job, JobName
-from rota.model.plan import Committed, JobFilter, Rule, RunFilter
-from rota.model.run import Event, Item, Run
+from rota.model.plan import Committed, JobFilter, Rule
+from rota.model.run import Run
 from rota.model.states import JobState
-from rota.ports import Clock, Store
 
 if TYPE_CHECKING:
     from rota.definitions.loaded import Loaded
 
-T = TypeVar("T")
-
-TRIES = 5
 CATCH_UP = timedelta(seconds=10)
 CATCH_UP_ROUNDS = 1000
 
@@ -42,19 +36,8 @@ class Action(NamedTuple):
     never_due: bool = False
 
 
-class RunDetail(NamedTuple):
-    job: JobName
-    run: Run
-    items: tuple[Item, ...]
-    history: tuple[Event, ...]
-
-
-class Control:
-    """The verbs of an operator, over a store."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+class Jobs(Asking):
+    """What may be asked about jobs."""
 
     async def load(self, paths: Sequence[str]) -> Loaded:
         """Read the definitions of files and folders. Nothing is stored."""
@@ -123,32 +106,6 @@ class Control:
         """The next instants of a definition that is not stored, from this host's now."""
         return preview(definition, self._clock.wall(), count)
 
-    async def runs(self, wanted: RunFilter) -> tuple[Run, ...]:
-        name = wanted.job
-        if name is not None and not await self._again(lambda: self._store.named([name])):
-            raise NotFound(f"there is no job {name}; see: rota job list")
-        if wanted.before_id is not None:
-            await self._any_run(wanted.before_id)
-        return await self._again(lambda: self._store.runs(wanted))
-
-    async def run(self, run_id: int) -> RunDetail:
-        run = await self._any_run(run_id)
-        items = await self._again(lambda: self._store.items(run_id))
-        history = await self._again(lambda: self._store.events(run_id=run_id))
-        return RunDetail((await self.names([run]))[run.job_id], run, items, history)
-
-    async def names(self, runs: Iterable[Run]) -> dict[int, JobName]:
-        """The names of the jobs of some runs, by the jobs' ids."""
-        ids = tuple({run.job_id for run in runs})
-        found = await self.jobs(JobFilter(ids=ids, states=tuple(JobState), limit=len(ids)))
-        return {job.id: job.definition.full_name for job in found}
-
-    async def _any_run(self, run_id: int) -> Run:
-        run = await self._again(lambda: self._store.run(run_id))
-        if run is None:
-            raise NotFound(f"there is no run {run_id}; see: rota run list")
-        return run
-
     async def _existing(self, names: Sequence[JobName]) -> tuple[Job, ...]:
         """The jobs of these names; all of them must be there."""
         found = await self._again(lambda: self._store.named(names))
@@ -179,29 +136,6 @@ class Control:
                 return
             if (await self._store.fire(behind[:100], Fire())).plan.is_empty:
                 await self._clock.sleep(0.05)
-
-    async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again when the store did not answer, a few times."""
-        for attempt in range(TRIES - 1):
-            try:
-                return await ask()
-            except StoreUnavailable:
-                await self._clock.sleep(0.1 * 2**attempt * (0.5 + self._clock.chance()))
-        return await ask()
-
-
-def job_name(text: str) -> JobName:
-    """Read a name as people write it: `name`, `project/name` or `tenant/project/name`."""
-    from rota.definitions import asked
-
-    return asked.job_name(text)
-
-
-def strict_json(text: str) -> object:
-    """Read JSON that says everything once; raises ValueError."""
-    from rota.definitions import asked
-
-    return asked.strict_json(text)
 
 
 def _differing(was: Definition, wanted: Definition) -> tuple[str, ...]:

@@ -1,0 +1,225 @@
+"""The verbs that decide: lock, read, let a rule decide, write, all in one transaction.
+
+Jobs are locked in id order, then overlap keys in their order; the clock and the live runs are read in later statements,
+so that what was read is what the lock protects. The writes are fenced once more by what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, func, select, true
+
+from rota.backends.sql import schema
+from rota.backends.sql.commit import commit
+from rota.backends.sql.ground import Ground
+from rota.backends.sql.queue import STARTED, live_states
+from rota.backends.sql.rows import item_of, job_of, run_of
+from rota.backends.sql.transaction import Transaction
+from rota.model.job import Job, JobName, OverlapPolicy
+from rota.model.plan import Committed, Crowd, Facts, LiveRun, Plan, Rule
+from rota.model.run import Item, Run, RunKey
+from rota.model.states import Cause, RunState
+
+Lock = Callable[[Connection], list[Job]]
+First = Callable[[], Sequence[int]]
+"""Writes something before the rule is asked, when jobs and keys are locked; names the runs that it concerned."""
+
+
+class Deciding(Ground):
+    """Fire, change, end; and what follows for runs when items of theirs have ended."""
+
+    async def fire(self, job_ids: Sequence[int], rule: Rule) -> Committed:
+        def lock(conn: Connection) -> list[Job]:
+            j = schema.job.c
+            wanted = and_(self._dialect.among(j.id, job_ids), j.next_fire_at.is_not(None))
+            return self._locked_jobs(conn, wanted, skip=True)
+
+        return await self._decide(lock, rule, counts_all=False)
+
+    async def change(
+        self,
+        names: Sequence[JobName],
+        rule: Rule,
+        *,
+        known: Sequence[tuple[JobName, str]] = (),
+        cause: Cause = Cause.MANUAL,
+        waiting: bool = False,
+    ) -> Committed:
+        def lock(conn: Connection) -> list[Job]:
+            return self._locked_jobs(conn, self._dialect.among(schema.job.c.id, self._ids_of(conn, names)))
+
+        return await self._decide(lock, rule, known=[(name, cause, key) for name, key in known], waiting=waiting)
+
+    async def end(self, run_ids: Sequence[int], rule: Rule) -> Committed:
+        return await self._decide(self._owners(run_ids), rule, run_ids=run_ids)
+
+    async def _decide(self, lock: Lock, rule: Rule, **more: Any) -> Committed:
+        """Lock, read, decide, write, commit."""
+        return await self._transact(lambda tx: self._decided(tx, lock, rule, **more))
+
+    def _decided(
+        self,
+        tx: Transaction,
+        lock: Lock,
+        rule: Rule,
+        *,
+        run_ids: Sequence[int] = (),
+        first: First | None = None,
+        known: Sequence[tuple[JobName, Cause, str]] = (),
+        waiting: bool = False,
+        counts_all: bool = True,
+    ) -> Committed:
+        conn = tx.conn
+        jobs = lock(conn)
+        runs = self._runs_by_id(conn, run_ids)
+        more_keys = self._waiting_keys(conn, jobs) if waiting else ()
+        keys = sorted({*rule.keys(jobs), *(run.overlap_key for run in runs), *more_keys})
+        self._lock_keys(conn, keys)
+        crowds = self._crowds(conn, keys, jobs)
+        others = self._others(conn, jobs, crowds)
+        concerned = run_ids if first is None else first()
+        facts = Facts(
+            now=tx.read_clock(),
+            jobs=tuple(jobs),
+            crowds=crowds,
+            others=tuple(others),
+            live=self._live(conn, [job.id for job in (*jobs, *others) if counts_all or job.definition.follows_ends]),
+            runs=self._runs_by_id(conn, concerned),
+            items=self._items_of(conn, concerned),
+            known=self._known(conn, jobs, known),
+        )
+        plan = Plan() if first is not None and not concerned else rule.decide(facts)
+        written = () if plan.is_empty else commit(tx, plan, facts.now)
+        return Committed(now=facts.now, plan=plan, runs=tuple(written or facts.known.values()))
+
+    def _locked_jobs(self, conn: Connection, wanted: Any, *, skip: bool = False) -> list[Job]:
+        query = select(schema.job).where(wanted).order_by(schema.job.c.id)
+        return [job_of(row) for row in conn.execute(self._dialect.locked(query, skip=skip))]
+
+    def _owners(self, run_ids: Sequence[int]) -> Lock:
+        """Lock the jobs of runs."""
+
+        def lock(conn: Connection) -> list[Job]:
+            r = schema.run.c
+            owners = conn.scalars(select(r.job_id).where(self._dialect.among(r.id, run_ids)).distinct()).all()
+            return self._locked_jobs(conn, self._dialect.among(schema.job.c.id, owners))
+
+        return lock
+
+    def _ids_of(self, conn: Connection, names: Iterable[JobName]) -> list[int]:
+        """Ids never change and rows are never removed, so they may be looked up before locking."""
+        j = schema.job.c
+        found: list[int] = []
+        by_project: dict[tuple[str, str], list[str]] = {}
+        for name in names:
+            by_project.setdefault((name.tenant, name.project), []).append(name.name)
+        for (tenant, project), wanted in by_project.items():
+            query = select(j.id).where(j.tenant == tenant, j.project == project, self._dialect.among(j.name, wanted))
+            found += conn.scalars(query).all()
+        return found
+
+    def _lock_keys(self, conn: Connection, keys: Sequence[str]) -> None:
+        """Lock the rows of explicit overlap keys; a job's own key is its job row, which is locked already.
+
+        Rows are made when a key is first seen. Inserting what is there would take a weaker lock first, and two that
+        then want the stronger one would wait for each other.
+        """
+        explicit = [key for key in keys if not key.startswith("job:")]
+        if not explicit:
+            return
+        column = schema.overlap.c.key
+        query = self._dialect.locked(select(column).where(self._dialect.among(column, explicit)).order_by(column))
+        missing = sorted(set(explicit) - set(conn.scalars(query)))
+        if missing:
+            self._dialect.insert_missing(conn, schema.overlap, [(key,) for key in missing])
+            conn.execute(query).all()
+
+    def _others(self, conn: Connection, jobs: Sequence[Job], crowds: dict[str, Crowd]) -> list[Job]:
+        """Lock the other jobs whose runs may be replaced and that would then have to be armed again."""
+        if not any(job.definition.overlap.policy is OverlapPolicy.REPLACE for job in jobs):
+            return []
+        live = {run.job_id for crowd in crowds.values() for run in (*crowd.runs, *crowd.waiting)}
+        strangers = live - {job.id for job in jobs}
+        wanted = self._dialect.among(schema.job.c.id, strangers)
+        seen = [job_of(row) for row in conn.execute(select(schema.job).where(wanted))] if strangers else []
+        follow = [job.id for job in seen if job.definition.follows_ends]
+        return self._locked_jobs(conn, self._dialect.among(schema.job.c.id, follow)) if follow else []
+
+    def _waiting_keys(self, conn: Connection, jobs: Sequence[Job]) -> Sequence[str]:
+        """Nobody can begin to wait for these jobs meanwhile: that needs their locks."""
+        r = schema.run.c
+        mine = self._dialect.among(r.job_id, [job.id for job in jobs])
+        waiting = and_(mine, r.ended_at.is_(None), r.state == str(RunState.WAITING))
+        return conn.scalars(select(r.overlap_key).where(waiting).distinct()).all()
+
+    def _runs_by_id(self, conn: Connection, run_ids: Sequence[int]) -> tuple[Run, ...]:
+        if not run_ids:
+            return ()
+        query = select(schema.run).where(self._dialect.among(schema.run.c.id, run_ids)).order_by(schema.run.c.id)
+        return tuple(run_of(row) for row in conn.execute(query))
+
+    def _items_of(self, conn: Connection, run_ids: Sequence[int]) -> tuple[Item, ...]:
+        if not run_ids:
+            return ()
+        i = schema.item.c
+        query = live_states().where(self._dialect.among(i.run_id, run_ids)).order_by(i.run_id, i.task, i.index)
+        return tuple(item_of(row) for row in conn.execute(query))
+
+    def _crowds(self, conn: Connection, keys: Sequence[str], jobs: Sequence[Job]) -> dict[str, Crowd]:
+        if not keys:
+            return {}
+        r = schema.run.c
+        live = and_(self._dialect.among(r.overlap_key, keys), r.ended_at.is_(None))
+        counts = conn.execute(
+            select(r.overlap_key, r.state, func.count().label("n")).where(live).group_by(r.overlap_key, r.state)
+        ).all()
+        running = {row.overlap_key: row.n for row in counts if row.state == RunState.RUNNING}
+        crowds = {key: Crowd(running=running.get(key, 0)) for key in keys}
+        waits = any(row.state == RunState.WAITING for row in counts)
+        replaces = any(job.definition.overlap.policy is OverlapPolicy.REPLACE for job in jobs)
+        return self._with_runs(conn, crowds, live) if counts and (waits or replaces) else crowds
+
+    def _with_runs(self, conn: Connection, crowds: dict[str, Crowd], live: Any) -> dict[str, Crowd]:
+        """Name the live runs too, oldest first."""
+        r, i, q = schema.run.c, schema.item.c, schema.queue.c
+        given = select(true()).select_from(schema.item.join(schema.queue, q.item_id == i.id))
+        started = given.where(i.run_id == r.id, q.state.in_(STARTED)).exists()
+        query = select(r.id, r.job_id, r.state, r.overlap_key, started.label("started"))
+        named: dict[str, list[LiveRun]] = {key: [] for key in crowds}
+        for row in conn.execute(query.where(live).order_by(r.created_at, r.id)):
+            named[row.overlap_key].append(
+                LiveRun(id=row.id, job_id=row.job_id, state=RunState(row.state), started=bool(row.started))
+            )
+        return {
+            key: Crowd(
+                running=crowd.running,
+                runs=tuple(run for run in named[key] if run.state is RunState.RUNNING),
+                waiting=tuple(run for run in named[key] if run.state is RunState.WAITING),
+            )
+            for key, crowd in crowds.items()
+        }
+
+    def _live(self, conn: Connection, job_ids: Sequence[int]) -> dict[int, int]:
+        if not job_ids:
+            return {}
+        r = schema.run.c
+        live = and_(self._dialect.among(r.job_id, job_ids), r.ended_at.is_(None))
+        counts = conn.execute(select(r.job_id, func.count().label("n")).where(live).group_by(r.job_id))
+        return {row.job_id: row.n for row in counts}
+
+    def _known(
+        self, conn: Connection, jobs: Sequence[Job], known: Sequence[tuple[JobName, Cause, str]]
+    ) -> dict[RunKey, Run]:
+        if not known:
+            return {}
+        r = schema.run.c
+        ids = {job.definition.full_name: job.id for job in jobs}
+        found: dict[RunKey, Run] = {}
+        for name, cause, key in known:
+            query = select(schema.run).where(r.job_id == ids.get(name, 0), r.cause == str(cause), r.key == key)
+            for row in conn.execute(query):
+                run = run_of(row)
+                found[run.unique] = run
+        return found

@@ -1,0 +1,61 @@
+"""Listen to what PostgreSQL notifies. A connection that is lost is made again, for as long as it takes: a notice
+that was missed costs time, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from rota.ports import Clock
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+CHANNEL = "rota"
+CHECK_S = 5.0
+"""How often a silent connection is asked whether it is still there."""
+BACKOFF_S = 0.1
+BACKOFF_S_MAX = 5.0
+
+
+class Ear:
+    """One connection that listens, from when it is made until it is closed."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, wake: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._wake = wake
+        self._pause_s = BACKOFF_S
+        self._task = asyncio.get_running_loop().create_task(self._listen())
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._hear()
+            except (SQLAlchemyError, OSError, TimeoutError):
+                await self._clock.sleep(self._pause_s * (0.5 + self._clock.chance()))
+                self._pause_s = min(self._pause_s * 2, BACKOFF_S_MAX)
+
+    async def _hear(self) -> None:
+        async with self._engine.connect() as conn:
+            try:
+                raw: Any = (await conn.get_raw_connection()).driver_connection
+                await raw.add_listener(CHANNEL, self._heard)
+                self._pause_s = BACKOFF_S
+                self._wake("dispatch")  # whatever was said before is lost
+                while True:
+                    await self._clock.sleep(CHECK_S)
+                    async with asyncio.timeout(CHECK_S):
+                        await conn.exec_driver_sql("SELECT 1")
+            finally:
+                await conn.invalidate()
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, topic: str) -> None:
+        self._wake(topic)

@@ -1,0 +1,181 @@
+"""Nodes: join, renew, drain, leave.
+
+A node is believed alive while it has a lease row. A renewal touches that row only, on a connection of its own. A node
+whose name is taken by a newer incarnation is fenced: it renews no more, and is rescued when its lease is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, Select, and_, delete, select, true, update
+
+from rota.backends.sql import schema
+from rota.backends.sql.dialect import Dialect
+from rota.backends.sql.queue import READY
+from rota.backends.sql.reading import Reading
+from rota.backends.sql.rows import from_us
+from rota.backends.sql.transaction import Transaction, reserve
+from rota.model.dispatch import Ready
+from rota.model.node import Joined, Members, NewNode, Node, NodeState
+from rota.model.value import decode, encode
+
+ONLINE, DRAINING, DISCONNECTED, OFFLINE = (str(state) for state in NodeState)
+
+GIVEN_BACK = {"state": READY, "node_id": None, "round": None, "assigned_at": None, "started_at": None}
+
+
+class Membership(Reading):
+    """Who is there, and until when."""
+
+    async def join(self, node: NewNode, *, lease_s: float) -> Joined:
+        return await self._transact(lambda tx: self._join(tx, node, lease_s))
+
+    async def renew(self, node_id: int, *, lease_s: float, busy: float) -> bool:
+        lease = schema.lease.c
+        until = self._dialect.statement_now_us() + round(lease_s * 1_000_000)
+        renewed = (
+            update(schema.lease)
+            .where(lease.node_id == node_id, lease.fenced == 0)
+            .values(until_at=until, beat=lease.beat + 1, busy=round(busy * 100))
+        )
+        return await self._db.beat(lambda conn: conn.execute(renewed).rowcount) == 1
+
+    async def advertise(self, node_id: int, handlers: Sequence[str], digests: Mapping[str, str]) -> None:
+        def work(tx: Transaction) -> None:
+            n = schema.node.c
+            text = tx.conn.scalar(self._dialect.locked(select(n.joined).where(n.id == node_id)))
+            if text is None:
+                return
+            known = decode(text, NewNode)
+            now = msgspec.structs.replace(known, handlers=tuple(handlers), digests=dict(digests))
+            tx.conn.execute(update(schema.node).where(n.id == node_id).values(joined=encode(now)))
+            tx.is_news = True
+
+        await self._transact(work)
+
+    async def retire(self, node_id: int) -> None:
+        def work(tx: Transaction) -> None:
+            tx.read_clock()
+            n = schema.node.c
+            retired = update(schema.node).where(n.id == node_id, n.state == ONLINE).values(state=DRAINING)
+            if tx.conn.execute(retired).rowcount:
+                tx.record("node.draining", {"node": node_id})
+
+        await self._transact(work)
+
+    async def leave(self, node_id: int) -> None:
+        await self._transact(lambda tx: self._leave(tx, node_id))
+
+    async def drain(self, names: Sequence[str], draining: bool) -> None:
+        def work(tx: Transaction) -> None:
+            tx.read_clock()
+            listed = self._dialect.among(schema.drained.c.name, names)
+            known = set(tx.conn.scalars(select(schema.drained.c.name).where(listed)))
+            new = sorted(set(names) - known)
+            if draining and new:
+                self._dialect.insert_missing(tx.conn, schema.drained, [(name, tx.now_us) for name in new])
+                tx.record("node.drained", {"names": list(new)})
+            if not draining and known:
+                tx.conn.execute(delete(schema.drained).where(listed))
+                tx.record("node.undrained", {"names": sorted(known)})
+                tx.is_news = True
+
+        await self._transact(work)
+
+    async def nodes(self, *, gone: bool = False) -> Members:
+        return await self._db.read(lambda conn: self._members(conn, gone=gone))
+
+    def _members(self, conn: Connection, *, gone: bool = False) -> Members:
+        found = conn.execute(members_query(self._dialect, gone=gone)).all()
+        nodes = sorted((_node_of(row) for row in found if row.id is not None), key=lambda it: it.id)
+        return Members(now=from_us(int(found[0].now)), nodes=tuple(nodes))
+
+    def _join(self, tx: Transaction, node: NewNode, lease_s: float) -> Joined:
+        node_id = reserve(tx.conn, self._dialect, "node", 1)  # two of one name join one after the other
+        now = tx.read_clock()
+        n, lease = schema.node.c, schema.lease.c
+        namesakes = tx.conn.execute(select(n.id, n.joined).where(n.name == node.name, n.left_at.is_(None))).all()
+        generation = self._generation(tx.conn)
+        for row in namesakes:
+            if decode(row.joined, NewNode).incarnation == node.incarnation:
+                return Joined(id=row.id, generation=generation)
+        fenced = self._dialect.among(lease.node_id, [row.id for row in namesakes])
+        if namesakes:
+            tx.conn.execute(update(schema.lease).where(fenced).values(fenced=1))
+        self._dialect.insert(tx.conn, schema.node, [(node_id, node.name, ONLINE, encode(node), tx.now_us, None)])
+        self._dialect.insert(tx.conn, schema.lease, [(node_id, tx.now_us + round(lease_s * 1_000_000), 1, 0, 0)])
+        tx.record("node.joined", {"node": node_id, "name": node.name, "at": now.isoformat()})
+        tx.is_news = node.seats > 0
+        return Joined(id=node_id, generation=generation)
+
+    def _leave(self, tx: Transaction, node_id: int) -> None:
+        q = schema.queue.c
+        query = select(schema.queue).where(q.node_id == node_id).order_by(q.item_id)
+        rows = tx.conn.execute(self._dialect.locked(query)).all()
+        tx.read_clock()
+        if rows:
+            mine = self._dialect.among(q.item_id, [row.item_id for row in rows])
+            tx.conn.execute(update(schema.queue).where(mine).values(GIVEN_BACK))
+            tx.ready += [ready_of(row) for row in rows]
+        give_up(tx, node_id, OFFLINE)
+
+
+def give_up(tx: Transaction, node_id: int, state: str) -> None:
+    """The node is gone: it has no lease, and its name is free. Once only."""
+    n = schema.node.c
+    tx.conn.execute(delete(schema.lease).where(schema.lease.c.node_id == node_id))
+    left = update(schema.node).where(n.id == node_id, n.left_at.is_(None))
+    if tx.conn.execute(left.values(state=state, left_at=tx.now_us)).rowcount:
+        tx.record(f"node.{state}", {"node": node_id})
+
+
+def ready_of(row: Row[Any]) -> Ready:
+    """What a round must know of an item of the queue that is ready."""
+    return Ready(
+        row.item_id,
+        row.run_id,
+        row.job_id,
+        row.lane_id,
+        row.start_by_at,
+        row.not_before_at,
+        row.attempt,
+        row.failures,
+        row.losses,
+        row.avoid_id,
+    )
+
+
+def members_query(dialect: Dialect, *, gone: bool = False, targets: bool = False) -> Select[Any]:
+    """The clock and the nodes, in one statement: at least one row, with no id if there are no nodes."""
+    n, lease, d = schema.node.c, schema.lease.c, schema.drained.c
+    now = dialect.statement_now_us()
+    drained = select(d.name).where(d.name == n.name).exists()
+    source = schema.node.join(schema.lease, lease.node_id == n.id, isouter=gone)
+    wanted = select(*schema.node.columns, lease.until_at, lease.beat, lease.busy, drained.label("drained"))
+    wanted = wanted.select_from(source)
+    if targets:
+        wanted = wanted.where(and_(lease.until_at > now, lease.fenced == 0, n.state == ONLINE, ~drained))
+    nodes, moment = wanted.subquery(), select(now.label("now")).subquery()
+    return select(moment.c.now, nodes).select_from(moment.outerjoin(nodes, true()))
+
+
+joined_of = lru_cache(maxsize=1000)(lambda text: decode(text, NewNode))
+"""What nodes say of themselves changes rarely, and is asked for in every round."""
+
+
+def _node_of(row: Row[Any]) -> Node:
+    state = NodeState.DRAINING if row.state == ONLINE and row.drained else NodeState(row.state)
+    return Node(
+        id=row.id,
+        joined=joined_of(row.joined),
+        state=state,
+        busy=0.0 if row.busy is None else row.busy / 100,
+        joined_at=from_us(row.joined_at),
+        left_at=from_us(row.left_at),
+        lease_until=from_us(row.until_at),
+        beat=row.beat or 0,
+    )

@@ -1,0 +1,209 @@
+"""Rounds: who has the dispatch lock gives ready items to nodes.
+
+The lock is a statement of its own; all that is counted is read in later ones (M6, M7). A board filled under the same
+epoch learns what arrived; any other is rebuilt from the queue, after the arrivals were emptied and never before:
+what comes between the two is learned twice, which does no harm, instead of never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, func, select, update
+
+from rota.backends.sql import schema
+from rota.backends.sql.limits import limit_of, remember
+from rota.backends.sql.members import Membership, joined_of, members_query
+from rota.backends.sql.queue import ASSIGNED, READY
+from rota.backends.sql.sets import Change
+from rota.backends.sql.transaction import Transaction
+from rota.model.dispatch import (
+    Arrival,
+    ArrivalKind,
+    Board,
+    Given,
+    Grant,
+    Granted,
+    Pulse,
+    Ready,
+    Round,
+    Seated,
+    Target,
+)
+from rota.model.value import decode, encode
+from rota.model.work import Lane
+
+_GIVE = Change(
+    schema.queue,
+    ("item_id", "attempt"),
+    ("node_id", "round", "assigned_at"),
+    fixed="state = 'assigned', attempt = t.attempt + 1",
+    where="t.state = 'ready'",
+)
+
+
+class Rounds(Membership):
+    """Dispatch, and what nodes read of it."""
+
+    async def dispatch(self, node_id: int, board: Board, *, batch_max: int) -> Round:
+        tries: list[Transaction] = []
+
+        def work(tx: Transaction) -> Round:
+            if tries:
+                board.forget()  # what it learned was rolled back
+            tries.append(tx)
+            return self._round(tx, node_id, board, batch_max)
+
+        try:
+            return await self._transact(work)
+        except BaseException:
+            board.forget()
+            raise
+
+    async def pulse(self, node_id: int) -> Pulse:
+        d, a, g = schema.dispatch.c, schema.arrival.c, schema.grant.c
+        query = select(
+            self._dialect.statement_now_us().label("now"),
+            d.holder,
+            d.next_at,
+            select(func.min(a.at)).scalar_subquery().label("arrived"),
+            select(func.max(g.round)).where(g.node_id == node_id).scalar_subquery().label("granted"),
+        ).where(d.id == 1)
+        row = await self._db.read(lambda conn: conn.execute(query).one())
+        return Pulse(
+            now_us=int(row.now),
+            holder=row.holder,
+            next_us=row.next_at,
+            arrived_us=row.arrived,
+            granted=row.granted or 0,
+        )
+
+    async def granted(self, node_id: int, after_round: int) -> tuple[Grant, ...]:
+        g = schema.grant.c
+        query = select(g.round, g.at, g.data).where(g.node_id == node_id, g.round > after_round).order_by(g.round)
+        found = await self._db.read(lambda conn: conn.execute(query).all())
+        return tuple(Grant(round=row.round, at_us=row.at, items=decode(row.data, tuple[Granted, ...])) for row in found)
+
+    def _round(self, tx: Transaction, node_id: int, board: Board, batch_max: int) -> Round:
+        lock = lock_dispatch(tx)
+        took_over = lock.holder != node_id or board.epoch != lock.epoch
+        epoch = lock.epoch + took_over
+        arrivals = self._dialect.taken_arrivals(tx.conn)
+        if lock.changes != board.changes:
+            board.set_limits([limit_of(row) for row in tx.conn.execute(select(schema.limit))])
+            board.changes = lock.changes
+        if took_over:
+            self._rebuild(tx, board)
+        else:
+            self._learn(tx, board, arrivals)
+        board.epoch = epoch
+        targets = self._targets(tx)
+        plan = board.plan(tx.now_us, targets, batch_max)
+        number = lock.round + 1
+        given = self._given(tx, board, plan.given, number)
+        grants = _grants(given, number, tx.now_us)
+        rows = [(it, number, tx.now_us, node_id, encode(grant.items)) for it, grant in grants.items()]
+        self._dialect.insert(tx.conn, schema.grant, rows)
+        remember(tx, plan.limits)
+        is_new = bool(plan.given or arrivals or took_over)
+        if is_new or plan.next_us != lock.next_at:
+            d = schema.dispatch.c
+            state = {"holder": node_id, "epoch": epoch, "round": lock.round + is_new, "next_at": plan.next_us}
+            tx.conn.execute(update(schema.dispatch).where(d.id == 1).values(state))
+        tx.woken |= grants.keys() - {node_id}
+        return Round(
+            round=lock.round + is_new,
+            now_us=tx.now_us,
+            took_over=took_over,
+            given=len(given),
+            more=len(plan.given) >= batch_max,
+            arrivals=len(arrivals),
+            next_us=plan.next_us,
+            grants=grants,
+        )
+
+    def _learn(self, tx: Transaction, board: Board, arrivals: Sequence[tuple[str, str]]) -> None:
+        learned = [_arrival(kind, data) for kind, data in arrivals]
+        self._know_lanes(tx, board, {item.lane_id for arrival in learned for item in arrival.ready})
+        board.take(learned)
+
+    def _rebuild(self, tx: Transaction, board: Board) -> None:
+        """The seats are read first: an item that is given back between the two statements is counted, then told."""
+        q = schema.queue.c
+        taken = select(q.item_id, q.lane_id, q.node_id, q.attempt).where(q.state != READY)
+        seated = [Seated(*row) for row in tx.conn.execute(taken)]
+        ready = [Ready(*row) for row in tx.conn.execute(_WAITING)]
+        self._know_lanes(tx, board, {it.lane_id for it in ready} | {it.lane_id for it in seated})
+        board.rebuild(ready, seated)
+
+    def _know_lanes(self, tx: Transaction, board: Board, lane_ids: set[int]) -> None:
+        unknown = lane_ids - board.lanes.keys()
+        if unknown:
+            c = schema.lane.c
+            found = tx.conn.execute(select(c.id, c.spec).where(self._dialect.among(c.id, unknown)))
+            board.lanes.update({row.id: decode(row.spec, Lane) for row in found})
+
+    def _targets(self, tx: Transaction) -> list[Target]:
+        """Read the clock, and the executors that may be given something."""
+        found = tx.conn.execute(members_query(self._dialect, targets=True)).all()
+        tx.now_us = int(found[0].now)
+        nodes = [(row, joined_of(row.joined)) for row in found if row.id is not None]
+        return [
+            Target(row.id, row.name, node.group, node.seats, frozenset(node.handlers), row.busy / 100)
+            for row, node in nodes
+            if node.seats > 0
+        ]
+
+    def _given(self, tx: Transaction, board: Board, given: Sequence[Given], number: int) -> Sequence[Given]:
+        """Write decisions. Items that were cancelled meanwhile are dropped."""
+        rows = [(it.ready.item_id, it.ready.attempt, it.node_id, number, tx.now_us) for it in given]
+        if self._dialect.update(tx.conn, _GIVE, rows) == len(rows):
+            return given
+        q = schema.queue.c
+        ids = [it.ready.item_id for it in given]
+        written = select(q.item_id).where(self._dialect.among(q.item_id, ids), q.round == number, q.state == ASSIGNED)
+        kept = set(tx.conn.scalars(written))
+        board.refused([item_id for item_id in ids if item_id not in kept])
+        return [it for it in given if it.ready.item_id in kept]
+
+
+_WAITING = select(
+    *(
+        schema.queue.c[name]
+        for name in (
+            "item_id",
+            "run_id",
+            "job_id",
+            "lane_id",
+            "start_by_at",
+            "not_before_at",
+            "attempt",
+            "failures",
+            "losses",
+            "avoid_id",
+        )
+    )
+).where(schema.queue.c.state == READY)
+
+
+def lock_dispatch(tx: Transaction) -> Row[Any]:
+    """Take the lock under which rounds are made and limits change: the first lock of a transaction."""
+    query = select(schema.dispatch).where(schema.dispatch.c.id == 1)
+    return tx.conn.execute(tx.dialect.locked(query)).one()
+
+
+def _arrival(kind: str, data: str) -> Arrival:
+    if kind == ArrivalKind.READY:
+        return Arrival(ArrivalKind.READY, ready=decode(data, list[Ready]))
+    return Arrival(ArrivalKind(kind), item_ids=decode(data, list[int]))
+
+
+def _grants(given: Sequence[Given], number: int, now_us: int) -> dict[int, Grant]:
+    items: dict[int, list[Granted]] = {}
+    for position, (it, node_id) in enumerate(given):
+        granted = Granted(
+            position, it.item_id, it.run_id, it.job_id, it.lane_id, it.attempt + 1, it.failures, it.losses
+        )
+        items.setdefault(node_id, []).append(granted)
+    return {node_id: Grant(round=number, at_us=now_us, items=tuple(its)) for node_id, its in items.items()}

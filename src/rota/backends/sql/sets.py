@@ -1,0 +1,184 @@
+"""Write many rows in few statements, as each database does it best.
+
+PostgreSQL takes one array for each column. MariaDB takes many rows in one INSERT, and a JSON table for updates. SQLite
+takes rows in chunks: each statement lets go of the interpreter once, and waiting for it costs more than a row does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import BigInteger, Column, Connection, String, Table, Text
+
+Rows = Sequence[tuple[Any, ...]]
+
+_CHUNK = 50
+_PACKET = 1_000_000
+
+
+class Change(NamedTuple):
+    """An update of many rows, each with values of its own.
+
+    A row of values has those of `match`, which the table's row must still have, then the new ones of `fields`. `fixed`
+    (assignments) and `where` (a condition) are SQL about the row `t`, the same for all.
+    """
+
+    table: Table
+    match: tuple[str, ...]
+    fields: tuple[str, ...]
+    fixed: str = ""
+    where: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """Names for the values of a row."""
+        return [f"was_{name}" for name in self.match] + [f"new_{name}" for name in self.fields]
+
+    @property
+    def columns(self) -> list[Column[Any]]:
+        return [self.table.c[name] for name in (*self.match, *self.fields)]
+
+    @property
+    def assignments(self) -> str:
+        own = [f"{name} = new_{name}" for name in self.fields]
+        return ", ".join([*own, self.fixed] if self.fixed else own)
+
+    def condition(self, same: str) -> str:
+        """`same` compares so that nulls are equal."""
+        equal = [f"t.{name} {same if self.table.c[name].nullable else '='} was_{name}" for name in self.match]
+        return " AND ".join([*equal, self.where] if self.where else equal)
+
+
+class PostgreSQLSets:
+    def insert(self, conn: Connection, table: Table, rows: Rows, columns: tuple[str, ...] | None = None) -> None:
+        if rows:
+            conn.exec_driver_sql(_pg_insert(table, columns or _all(table)), _arrays(rows))
+
+    def insert_missing(self, conn: Connection, table: Table, rows: Rows) -> None:
+        conn.exec_driver_sql(f"{_pg_insert(table, _all(table))} ON CONFLICT DO NOTHING", _arrays(rows))
+
+    def update(self, conn: Connection, change: Change, rows: Rows) -> int:
+        return conn.exec_driver_sql(_pg_update(change), _arrays(rows)).rowcount if rows else 0
+
+
+class MySQLSets:
+    def insert(self, conn: Connection, table: Table, rows: Rows, columns: tuple[str, ...] | None = None) -> None:
+        if rows:
+            conn.exec_driver_sql(_insert("INSERT", "`", "%s", table, columns or _all(table)), list(rows))
+
+    def insert_missing(self, conn: Connection, table: Table, rows: Rows) -> None:
+        conn.exec_driver_sql(_insert("INSERT IGNORE", "`", "%s", table, _all(table)), list(rows))
+
+    def update(self, conn: Connection, change: Change, rows: Rows) -> int:
+        return sum(conn.exec_driver_sql(_mysql_update(change), (part,)).rowcount for part in _packets(rows))
+
+
+class SQLiteSets:
+    def insert(self, conn: Connection, table: Table, rows: Rows, columns: tuple[str, ...] | None = None) -> None:
+        for chunk in _chunks(rows):
+            sql = _sqlite_insert(table, columns or _all(table), len(chunk))
+            conn.exec_driver_sql(sql, tuple(value for row in chunk for value in row))
+
+    def insert_missing(self, conn: Connection, table: Table, rows: Rows) -> None:
+        conn.exec_driver_sql(_insert("INSERT OR IGNORE", '"', "?", table, _all(table)), list(rows))
+
+    def update(self, conn: Connection, change: Change, rows: Rows) -> int:
+        return sum(
+            conn.exec_driver_sql(
+                _sqlite_update(change, len(chunk)), tuple(value for row in chunk for value in row)
+            ).rowcount
+            for chunk in _chunks(rows)
+        )
+
+
+@cache
+def _all(table: Table) -> tuple[str, ...]:
+    return tuple(column.name for column in table.columns)
+
+
+def _arrays(rows: Rows) -> tuple[list[Any], ...]:
+    return tuple(map(list, zip(*rows, strict=True)))
+
+
+def _chunks(rows: Rows) -> Iterable[Rows]:
+    """Chunks of one size, so that their statements are prepared once; the rest one by one."""
+    whole = len(rows) - len(rows) % _CHUNK
+    yield from (rows[at : at + _CHUNK] for at in range(0, whole, _CHUNK))
+    yield from (rows[at : at + 1] for at in range(whole, len(rows)))
+
+
+def _packets(rows: Rows) -> Iterable[str]:
+    """Rows as JSON arrays, none much longer than a server takes in one packet."""
+    if not rows:
+        return
+    whole = msgspec.json.encode(rows)
+    if len(whole) <= _PACKET or len(rows) == 1:
+        yield whole.decode()
+        return
+    half = len(rows) // 2
+    yield from _packets(rows[:half])
+    yield from _packets(rows[half:])
+
+
+@cache
+def _insert(verb: str, quote: str, mark: str, table: Table, columns: tuple[str, ...]) -> str:
+    names = ", ".join(f"{quote}{name}{quote}" for name in columns)
+    return f"{verb} INTO {table.name} ({names}) VALUES ({', '.join(mark for _ in columns)})"
+
+
+@cache
+def _pg_insert(table: Table, columns: tuple[str, ...]) -> str:
+    names = ", ".join(f'"{name}"' for name in columns)
+    arrays = ", ".join(f"${n}::{_pg_type(table.c[name])}[]" for n, name in enumerate(columns, 1))
+    return f"INSERT INTO {table.name} ({names}) SELECT * FROM unnest({arrays})"  # noqa: S608 - no input in it
+
+
+@cache
+def _pg_update(change: Change) -> str:
+    arrays = ", ".join(f"${n}::{_pg_type(column)}[]" for n, column in enumerate(change.columns, 1))
+    return f"""
+        UPDATE {change.table.name} AS t SET {change.assignments}
+        FROM unnest({arrays}) AS v({", ".join(change.names)}) WHERE {change.condition("IS NOT DISTINCT FROM")}
+    """  # noqa: S608 - no input in it
+
+
+@cache
+def _mysql_update(change: Change) -> str:
+    named = zip(change.names, change.columns, strict=True)
+    fields = ", ".join(f"{name} {_mysql_type(column)} PATH '$[{n}]'" for n, (name, column) in enumerate(named))
+    return f"""
+        UPDATE {change.table.name} AS t JOIN JSON_TABLE(%s, '$[*]' COLUMNS ({fields})) AS v
+        SET {change.assignments} WHERE {change.condition("<=>")}
+    """  # noqa: S608 - no input in it
+
+
+@cache
+def _sqlite_insert(table: Table, columns: tuple[str, ...], count: int) -> str:
+    head, _, marks = _insert("INSERT", '"', "?", table, columns).partition(" VALUES ")
+    return f"{head} VALUES {', '.join(marks for _ in range(count))}"
+
+
+@cache
+def _sqlite_update(change: Change, count: int) -> str:
+    """It begins with its verb, or the driver would not tell how many rows it changed."""
+    marks = ", ".join(f"({', '.join('?' for _ in change.names)})" for _ in range(count))
+    named = ", ".join(f"column{n} AS {name}" for n, name in enumerate(change.names, 1))
+    return f"""
+        UPDATE {change.table.name} AS t SET {change.assignments}
+        FROM (SELECT {named} FROM (VALUES {marks})) AS v WHERE {change.condition("IS")}
+    """  # noqa: S608 - no input in it
+
+
+def _pg_type(column: Column[Any]) -> str:
+    if isinstance(column.type, String | Text):
+        return "text"
+    return "bigint" if isinstance(column.type, BigInteger) else "integer"
+
+
+def _mysql_type(column: Column[Any]) -> str:
+    if isinstance(column.type, String):
+        return "MEDIUMTEXT" if column.type.length is None else f"VARCHAR({column.type.length})"
+    return "BIGINT"

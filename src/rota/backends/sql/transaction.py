@@ -1,0 +1,151 @@
+"""One transaction under way: the ids and lanes that it takes, and what it tells the node that makes the rounds.
+
+What it took is kept for the next one only if it commits. Whatever makes an item ready, or frees a seat, says so here;
+it reaches the holder of the dispatch lock as arrivals, written once at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from rota.backends.sql import schema
+from rota.backends.sql.dialect import Dialect
+from rota.backends.sql.rows import from_us
+from rota.model.dispatch import ArrivalKind, Ready
+from rota.model.value import Json, digest, encode
+from rota.model.work import Lane
+
+BLOCK = 1000
+"""How many ids a process takes from the store at once. What it does not use is lost; ids have gaps."""
+
+CHUNK = 1000
+"""How many records one arrival holds at most."""
+
+
+class Ids:
+    """The ids that this process may still give away, by the name of their counter."""
+
+    def __init__(self) -> None:
+        self._free: dict[str, range] = {}
+
+    def take(self, conn: Connection, dialect: Dialect, name: str, count: int, left: Ids) -> Iterator[int]:
+        """Take ids. What a new block leaves over goes to `left`, to be kept only if the transaction commits."""
+        free = self._free.pop(name, range(0))
+        if len(free) >= count:
+            self._free[name] = free[count:]
+            return iter(free[:count])
+        lacking = count - len(free)
+        size = max(lacking, BLOCK)
+        start = reserve(conn, dialect, name, size)
+        left._free[name] = range(start + lacking, start + size)
+        return chain(free, range(start, start + lacking))
+
+    def lacks(self, name: str, count: int) -> bool:
+        return len(self._free.get(name, range(0))) < count
+
+    def keep(self, left: Ids) -> None:
+        for name, free in left._free.items():
+            self.put(name, free)
+
+    def put(self, name: str, free: range) -> None:
+        """Have these ids, unless there are more already."""
+        if len(free) > len(self._free.get(name, range(0))):
+            self._free[name] = free
+
+
+def reserve(conn: Connection, dialect: Dialect, name: str, count: int) -> int:
+    """Reserve numbers that nobody else will get; returns the first."""
+    c = schema.counter.c
+    start: int = conn.scalars(dialect.locked(select(c.next).where(c.name == name))).one()
+    conn.execute(update(schema.counter).where(c.name == name).values(next=start + count))
+    return start
+
+
+class Transaction:
+    """What verbs work with."""
+
+    def __init__(self, conn: Connection, dialect: Dialect, actor: str, ids: Ids, lanes: Mapping[Lane, int]) -> None:
+        self.conn = conn
+        self.dialect = dialect
+        self.actor = actor
+        self._ids = ids
+        self._lanes = lanes
+        self.left = Ids()
+        self.new_lanes: dict[Lane, int] = {}
+        self.now_us = 0
+        self._lines: list[tuple[Any, ...]] = []
+        self.ready: list[Ready] = []
+        self.ended: list[int] = []
+        self.gone: list[int] = []
+        self.outside: list[int] = []
+        self.is_news = False
+        """Whether a round may find something to do although no item changed."""
+        self.woken: set[int] = set()
+        """Nodes that have something to read."""
+
+    def read_clock(self) -> datetime:
+        """The store's clock, for decisions: after everything is locked that they depend on."""
+        self.now_us = self.dialect.now_us(self.conn)
+        return from_us(self.now_us)
+
+    def ids(self, name: str, count: int) -> Iterator[int]:
+        return self._ids.take(self.conn, self.dialect, name, count, self.left)
+
+    def lane_ids(self, wanted: Iterable[Lane]) -> Mapping[Lane, int]:
+        """The ids of lanes. New ones are made: they never change, and few are."""
+        wanted = set(wanted)
+        missing = [lane for lane in wanted if lane not in self._lanes and lane not in self.new_lanes]
+        if missing:
+            self.new_lanes |= self._made(missing)
+        return {lane: self._lanes.get(lane) or self.new_lanes[lane] for lane in wanted}
+
+    def _made(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
+        digests = {digest(lane): lane for lane in sorted(lanes, key=digest)}
+        found = self._found(digests)
+        missing = {name: lane for name, lane in digests.items() if lane not in found}
+        if not missing:
+            return found
+        first = reserve(self.conn, self.dialect, "lane", len(missing))
+        rows = [(first + n, name, encode(lane)) for n, (name, lane) in enumerate(missing.items())]
+        self.dialect.insert_missing(self.conn, schema.lane, rows)
+        return found | self._found(missing)
+
+    def _found(self, digests: Mapping[str, Lane]) -> dict[Lane, int]:
+        c = schema.lane.c
+        rows = self.conn.execute(select(c.digest, c.id).where(self.dialect.among(c.digest, digests)))
+        return {digests[row.digest]: row.id for row in rows}
+
+    def record(self, kind: str, data: dict[str, Json], *, job_id: int | None = None, run_id: int | None = None) -> None:
+        """Add a line to the history."""
+        self._lines.append((self.now_us, kind, self.actor, job_id, run_id, None, encode(data)))
+
+    def tell(self) -> None:
+        """Write the lines of history, and what others must know: the last step before the commit."""
+        if self._lines:
+            ids = self.ids("row", len(self._lines))
+            self.dialect.insert(self.conn, schema.event, [(next(ids), *line) for line in self._lines])
+        arrivals = list(self._arrivals())
+        if arrivals:
+            at = self.now_us or self.dialect.now_us(self.conn)
+            ids = self.ids("row", len(arrivals))
+            rows: list[tuple[Any, ...]] = [(next(ids), at, str(kind), encode(data)) for kind, data in arrivals]
+            self.dialect.insert(self.conn, schema.arrival, rows)
+        topics = ["dispatch"] * bool(arrivals) + [f"node:{it}" for it in sorted(self.woken)]
+        if topics:
+            self.dialect.notify(self.conn, topics)
+
+    def _arrivals(self) -> Iterator[tuple[ArrivalKind, Sequence[object]]]:
+        for kind, records in (
+            (ArrivalKind.READY, self.ready),
+            (ArrivalKind.ENDED, self.ended),
+            (ArrivalKind.GONE, self.gone),
+            (ArrivalKind.OUTSIDE, self.outside),
+        ):
+            yield from ((kind, records[at : at + CHUNK]) for at in range(0, len(records), CHUNK))
+        if self.is_news:
+            yield ArrivalKind.ENDED, []

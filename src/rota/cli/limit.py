@@ -1,0 +1,69 @@
+"""`rota limit`: how much may execute at a time in the whole cluster, and of what names a resource."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rota.cli.given import CAP_OPTION, RATE_OPTION
+from rota.cli.lazy import Group
+from rota.cli.output import as_json, said, say_json, table
+from rota.cli.session import Session, ask
+from rota.cli.shapes import limit_shape
+from rota.cli.words import limit_words, rate_words
+from rota.control import KEEP
+from rota.model.work import Limit
+
+
+@click.group(cls=Group)
+def limit() -> None:
+    """Set, list, remove the global limit and those of resources. Quotas: see rota tenant."""
+
+
+@limit.command(name="set")
+@click.argument("name", metavar="global|resource:NAME")
+@CAP_OPTION
+@RATE_OPTION
+@click.pass_context
+def set_(ctx: click.Context, name: str, cap: Any, rate: Any) -> None:
+    """Set a limit. What is not said stays as it is. A cap below what runs stops new starts only."""
+    if cap is KEEP and rate is KEEP:
+        raise click.UsageError("say what to set: --cap or --rate", ctx)
+
+    async def work(session: Session) -> Limit:
+        return await session.control.set_limit(name, cap=cap, rate=rate)
+
+    made = ask(ctx, work)
+    said(ctx, limit_shape(made), f"{made.name}: {limit_words(made)}")
+
+
+@limit.command(name="list")
+@click.pass_context
+def list_(ctx: click.Context) -> None:
+    """List the global limit and those of resources."""
+
+    async def work(session: Session) -> tuple[Limit, ...]:
+        return await session.control.limits()
+
+    found = ask(ctx, work)
+    if as_json(ctx):
+        say_json([limit_shape(it) for it in found])
+        return
+    rows = [
+        (it.name, "none" if it.cap is None else str(it.cap), rate_words(it.rate) if it.rate else "-") for it in found
+    ]
+    table(["LIMIT", "CAP", "RATE"], rows)
+
+
+@limit.command()
+@click.argument("name", metavar="global|resource:NAME")
+@click.pass_context
+def remove(ctx: click.Context, name: str) -> None:
+    """Forget a limit. The global one goes back to 100."""
+
+    async def work(session: Session) -> None:
+        await session.control.remove_limit(name)
+
+    ask(ctx, work)
+    said(ctx, {"name": name, "removed": True}, f"{name} is removed")

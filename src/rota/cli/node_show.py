@@ -1,0 +1,126 @@
+"""`rota node list|drain|undrain|sweep`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.lazy import Command
+from rota.cli.output import as_json, coloured, say_json, table
+from rota.cli.session import Session, ask, configuration
+from rota.cli.shapes import node_shape
+from rota.cli.words import count, relative, short
+from rota.model.node import Members, Node, NodeState
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+ALIVE = (NodeState.ONLINE, NodeState.DRAINING)
+
+
+@click.command(name="list", cls=Command)
+@click.option("--all", "gone", is_flag=True, help="Nodes that are gone, too.")
+@click.pass_context
+def list_(ctx: click.Context, gone: bool) -> None:
+    """List the nodes of the cluster."""
+
+    async def work(session: Session) -> Members:
+        return await session.control.nodes(gone=gone)
+
+    members = ask(ctx, work)
+    if as_json(ctx):
+        say_json([node_shape(it) for it in members.nodes])
+    elif not members.nodes:
+        print("no nodes; start one with: rota node")
+    else:
+        heads = ["NODE", "STATE", "GROUP", "SEATS", "BUSY", "BOUNDARY", "HOST", "JOINED", "LEASE"]
+        table(heads, [_row(it, members.now) for it in members.nodes])
+
+
+def _row(it: Node, now: datetime) -> tuple[str | Text, ...]:
+    seats = str(it.joined.seats) if it.joined.seats else "-"
+    boundary = it.joined.boundary or "-"
+    host = f"{it.joined.place.host}, pid {it.joined.place.pid}"
+    busy = f"{it.busy:.0%}" if it.state in ALIVE else "-"
+    return (
+        it.joined.name,
+        coloured(it.state),
+        it.joined.group,
+        seats,
+        busy,
+        boundary,
+        host,
+        short(it.joined_at),
+        _lease(it, now),
+    )
+
+
+def _lease(it: Node, now: datetime) -> str:
+    if it.state not in ALIVE or it.lease_until is None:
+        return f"left {relative(it.left_at, now)}" if it.left_at else "-"
+    return "over" if it.lease_until <= now else f"{(it.lease_until - now).total_seconds():.0f} s"
+
+
+@click.command(cls=Command)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.pass_context
+def drain(ctx: click.Context, names: tuple[str, ...]) -> None:
+    """Put nodes on the offline list: they take nothing new and finish what they run. It lasts, over restarts too."""
+    _drain(ctx, names, draining=True)
+
+
+@click.command(cls=Command)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.pass_context
+def undrain(ctx: click.Context, names: tuple[str, ...]) -> None:
+    """Take nodes off the offline list."""
+    _drain(ctx, names, draining=False)
+
+
+def _drain(ctx: click.Context, names: Sequence[str], *, draining: bool) -> None:
+    wanted = list(dict.fromkeys(names))
+
+    async def work(session: Session) -> Members:
+        return await session.control.drain(wanted, draining)
+
+    there = {it.joined.name: it for it in ask(ctx, work).nodes}
+    if as_json(ctx):
+        states = {name: str(there[name].state) if name in there else None for name in wanted}
+        say_json([{"name": name, "drained": draining, "state": state} for name, state in states.items()])
+        return
+    for name in wanted:
+        state = f"it is {there[name].state}" if name in there else "no node of that name is here now"
+        print(f"{name} is {'on' if draining else 'off'} the offline list; {state}")
+
+
+@click.command(cls=Command)
+@click.pass_context
+def sweep(ctx: click.Context) -> None:
+    """Clear what earlier nodes left on this host: processes that outlived them, and their notes. Living nodes are
+    left alone. Every executor does this when it starts."""
+    from rota.wiring import sweep as swept_of
+
+    swept = asyncio.run(swept_of(configuration(ctx)))
+    if as_json(ctx):
+        gone = [
+            {
+                "node": it.agent.node,
+                "pid": it.agent.agent.pid,
+                "trees_cleared": it.trees,
+                "empty": it.empty,
+                "why": it.why or None,
+            }
+            for it in swept.formers
+        ]
+        say_json({"gone": gone, "living": swept.living, "unreadable": list(swept.unreadable)})
+        return
+    for former in swept.formers:
+        empty = "nothing of it is left" if former.empty else f"not seen empty: {former.why}"
+        print(f"node {former.agent.node}, pid {former.agent.agent.pid}: {count(former.trees, 'tree')} cleared; {empty}")
+    for folder in swept.unreadable:
+        print(f"{folder} does not say whose it is; look at it and remove it")
+    print(f"{count(len(swept.formers), 'former node')} swept, {swept.living} alive")

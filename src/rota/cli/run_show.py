@@ -1,0 +1,210 @@
+"""`rota run list|show`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.given import LIMIT, RUN_ID
+from rota.cli.lazy import Command
+from rota.cli.output import as_json, coloured, facts, say_json, table
+from rota.cli.session import Session, ask
+from rota.cli.shapes import Shape, attempt_shape, event_shape, item_shape, lateness, run_shape
+from rota.cli.words import count, cut, duration, reason, short, size, whose
+from rota.control import RunDetail, job_name
+from rota.model.job import JobName
+from rota.model.plan import RunFilter
+from rota.model.run import Item, Run
+from rota.model.states import RunState
+from rota.model.work import AttemptRecord
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+SHOWN_MAX = 20
+"""How many items and attempts are shown to people."""
+
+
+@click.command(name="list", cls=Command)
+@click.option("--job", metavar="NAME", help="Only runs of this job.")
+@click.option("--state", type=click.Choice([str(it) for it in RunState]), help="Only runs in this state.")
+@click.option("--limit", type=LIMIT, default=20, show_default=True, help="At most so many.")
+@click.option("--before", metavar="ID", type=RUN_ID, help="Only runs older than this one.")
+@click.pass_context
+def list_(ctx: click.Context, job: str | None, state: str | None, limit: int, before: int | None) -> None:
+    """List runs, newest first; --before with the last id pages on."""
+    wanted = RunFilter(
+        job=None if job is None else job_name(job),
+        states=() if state is None else (RunState(state),),
+        before_id=before,
+        limit=limit + 1,
+    )
+
+    async def work(session: Session) -> tuple[tuple[Run, ...], dict[int, JobName]]:
+        runs = await session.control.runs(wanted)
+        return runs, await session.control.names(runs)
+
+    runs, names = ask(ctx, work)
+    if as_json(ctx):
+        say_json([run_shape(it, names.get(it.job_id)) for it in runs[:limit]])
+    else:
+        _show_list(runs[:limit], names, more=len(runs) > limit)
+
+
+def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool) -> None:
+    if not runs:
+        print("no runs")
+        return
+    table(
+        ["RUN", "JOB", "STATE", "REASON", "CAUSE", "DUE", "LATE"],
+        [
+            (
+                str(it.id),
+                whose(it, names.get(it.job_id)),
+                coloured(it.state),
+                reason(it),
+                str(it.cause),
+                short(it.due_at),
+                duration(max(lateness(it), 0)),
+            )
+            for it in runs
+        ],
+    )
+    if more:
+        print(f"there are more; go on with: --before {runs[-1].id}")
+
+
+@click.command(cls=Command)
+@click.argument("run_id", metavar="ID", type=RUN_ID)
+@click.pass_context
+def show(ctx: click.Context, run_id: int) -> None:
+    """Show a run: its items and where they are, the attempts that are over, and its history."""
+
+    async def work(session: Session) -> RunDetail:
+        return await session.control.run(run_id)
+
+    detail = ask(ctx, work)
+    if as_json(ctx):
+        say_json(_shape(detail))
+    else:
+        _show_run(detail)
+
+
+def _shape(detail: RunDetail) -> Shape:
+    items = [item_shape(it, detail.live.get(it.id), _node(detail, it)) for it in detail.items]
+    return {
+        **run_shape(detail.run, detail.job),
+        "items": items,
+        "attempts": [attempt_shape(it) for it in detail.attempts],
+        "history": [event_shape(it) for it in detail.history],
+    }
+
+
+def _show_run(detail: RunDetail) -> None:
+    it = detail.run
+    optional = [
+        ("reason", reason(it)),
+        ("slot", short(it.slot_at) if it.slot_at else ""),
+        ("last slot", short(it.last_slot_at) if it.slots > 1 else ""),
+        ("ended", short(it.ended_at) if it.ended_at else ""),
+        ("cancel", f"asked at {short(it.cancel_at)}" if it.cancel_at else ""),
+        ("params", ", ".join(f"{name}={value!r}" for name, value in it.params.items())),
+        ("quota", f"{it.work.tenant}/{it.work.quota}" if it.work else ""),
+        ("handler", (it.work.handler or "on_start; finished from outside") if it.work else ""),
+    ]
+    version = f" (version {it.version})" if detail.job else ""
+    facts(
+        [
+            ("run", str(it.id)),
+            ("job", f"{whose(it, detail.job)}{version}"),
+            ("state", coloured(it.state)),
+            ("cause", f"{it.cause} {it.key}"),
+            ("due", short(it.due_at)),
+            ("recorded", f"{short(it.created_at)} ({duration(max(lateness(it), 0))} late)"),
+            *((name, value) for name, value in optional if value),
+        ]
+    )
+    if detail.items:
+        _show_items(detail)
+    if detail.attempts:
+        _show_attempts(detail)
+    print("\nhistory")
+    table(["AT", "WHAT", "BY", "DETAILS"], [(short(e.at), e.kind, e.actor, _details(e.data)) for e in detail.history])
+
+
+def _show_items(detail: RunDetail) -> None:
+    numbered = any(item.number for item in detail.items)
+    print("\nitems" + (f": {_tally(detail)}" if len(detail.items) > 1 else ""))
+    heads = ["ITEM", "TASK", *(["NUMBER"] if numbered else []), "STATE", "NODE", "START BY", "RESULT"]
+    rows = [_item_row(detail, item, numbered=numbered) for item in detail.items[:SHOWN_MAX]]
+    table(heads, rows)
+    _say_more(len(detail.items), "item")
+
+
+def _tally(detail: RunDetail) -> str:
+    states = Counter(str(_state(detail, item)) for item in detail.items)
+    return ", ".join(f"{number} {state}" for state, number in states.most_common())
+
+
+def _item_row(detail: RunDetail, item: Item, *, numbered: bool) -> tuple[str | Text, ...]:
+    place = f"{item.task}[{item.index}]" if item.index else item.task
+    return (
+        str(item.id),
+        place,
+        *([item.number or "-"] if numbered else []),
+        coloured(_state(detail, item)),
+        _node(detail, item) or "-",
+        short(item.start_by_at),
+        cut(item.message or item.result or "") or "-",
+    )
+
+
+def _state(detail: RunDetail, item: Item) -> str:
+    live = detail.live.get(item.id)
+    return str(item.state if live is None else live.state)
+
+
+def _node(detail: RunDetail, item: Item) -> str | None:
+    """Where an item is, or where its last attempt was."""
+    live = detail.live.get(item.id)
+    if live is not None:
+        node = detail.nodes.get(live.node_id or 0)
+        return None if node is None else node.joined.name
+    return next((it.node for it in reversed(detail.attempts) if it.item_id == item.id and it.node), None)
+
+
+def _show_attempts(detail: RunDetail) -> None:
+    print("\nattempts")
+    rows = [_attempt_row(it) for it in detail.attempts[:SHOWN_MAX]]
+    table(["ITEM", "ATTEMPT", "OUTCOME", "NODE", "STARTED", "TOOK", "CODE", "LOG", "MESSAGE"], rows)
+    _say_more(len(detail.attempts), "attempt")
+
+
+def _attempt_row(it: AttemptRecord) -> tuple[str | Text, ...]:
+    took = "-" if it.started_at is None else duration(max((it.ended_at - it.started_at).total_seconds(), 0))
+    code = "-" if it.code is None else str(it.code)
+    log = size(it.log_bytes) if it.log_bytes else "-"
+    number, outcome = str(it.attempt), coloured(it.outcome)
+    return (
+        str(it.item_id),
+        number,
+        outcome,
+        it.node or "-",
+        short(it.started_at),
+        took,
+        code,
+        log,
+        cut(it.message) or "-",
+    )
+
+
+def _say_more(number: int, noun: str) -> None:
+    if number > SHOWN_MAX:
+        print(f"… {count(number - SHOWN_MAX, f'more {noun}')}; --json shows all")
+
+
+def _details(data: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in data.items())

@@ -1,0 +1,94 @@
+"""`rota tenant`: who may execute how much at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rota.cli.given import CAP_OPTION, RATE_OPTION, WEIGHT
+from rota.cli.lazy import Group
+from rota.cli.output import as_json, said, say_json, table
+from rota.cli.session import Session, ask
+from rota.cli.shapes import limit_shape
+from rota.cli.words import count, limit_words, rate_words
+from rota.control import KEEP, QuotaState, Removed
+from rota.model.work import Limit
+
+
+@click.group(cls=Group)
+def tenant() -> None:
+    """Set, list, remove tenants and their quotas."""
+
+
+@tenant.command(name="set")
+@click.argument("name", metavar="NAME")
+@click.option("--quota", metavar="QUOTA", default="default", show_default=True, help="Which of its quotas.")
+@CAP_OPTION
+@click.option("--weight", type=WEIGHT, metavar="W", help="Its share where others are due at the same instant.")
+@RATE_OPTION
+@click.pass_context
+def set_(ctx: click.Context, name: str, quota: str, cap: Any, weight: int | None, rate: Any) -> None:
+    """Make a tenant, or change a quota of it. What is not said stays as it is; a new quota has no cap."""
+
+    async def work(session: Session) -> Limit:
+        share = KEEP if weight is None else weight
+        return await session.control.set_quota(name, quota, cap=cap, weight=share, rate=rate)
+
+    limit = ask(ctx, work)
+    if as_json(ctx):
+        say_json({"tenant": name, "quota": quota, **limit_shape(limit)})
+    else:
+        print(f"quota {quota} of tenant {name}: {limit_words(limit)}, weight {limit.weight}")
+
+
+@tenant.command(name="list")
+@click.pass_context
+def list_(ctx: click.Context) -> None:
+    """List the quotas of all tenants. Each with what is ready and what runs of it."""
+
+    async def work(session: Session) -> list[QuotaState]:
+        return await session.control.quotas()
+
+    found = ask(ctx, work)
+    if as_json(ctx):
+        say_json([_shape(it) for it in found])
+        return
+    if not found:
+        print("no tenants; make one with: rota tenant set NAME --cap N")
+        return
+    rows = [_row(it) for it in found]
+    table(["TENANT", "QUOTA", "CAP", "WEIGHT", "RATE", "READY", "RUNNING"], rows)
+
+
+def _row(it: QuotaState) -> tuple[str, ...]:
+    limit = it.limit
+    cap = "not set" if limit is None else "none" if limit.cap is None else str(limit.cap)
+    weight = "-" if limit is None else str(limit.weight)
+    rate = "-" if limit is None or limit.rate is None else rate_words(limit.rate)
+    return it.tenant, it.quota, cap, weight, rate, str(it.ready), str(it.running)
+
+
+def _shape(it: QuotaState) -> dict[str, object]:
+    limit = limit_shape(it.limit) if it.limit is not None else {"cap": None, "weight": 1, "rate": None}
+    limit.pop("name", None)
+    named = {"tenant": it.tenant, "quota": it.quota, "is_set": it.limit is not None}
+    return {**named, **limit, "ready": it.ready, "running": it.running}
+
+
+@tenant.command()
+@click.argument("name", metavar="NAME")
+@click.option("--cancel", is_flag=True, help="Cancel its unfinished runs first.")
+@click.pass_context
+def remove(ctx: click.Context, name: str, cancel: bool) -> None:
+    """Forget a tenant and its quotas. Refused while it has unfinished items, unless they shall be cancelled."""
+
+    async def work(session: Session) -> Removed:
+        return await session.control.remove_tenant(name, cancel=cancel)
+
+    done = ask(ctx, work)
+    text = f"tenant {name} is removed, with {count(len(done.quotas), 'quota')}"
+    if done.ended or done.asked:
+        text += f"; {count(done.ended, 'item')} cancelled, {done.asked} asked to stop"
+    answer = {"tenant": name, "quotas": list(done.quotas)}
+    said(ctx, {**answer, "items_cancelled": done.ended, "items_asked_to_stop": done.asked}, text)

@@ -1,0 +1,242 @@
+"""Document 2's interface: assign items, and report how those ended whose end the client reports.
+
+A result counts once (P7): `finish` is accepted only for the attempt that is under way. Everything else changes nothing.
+"""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from rota.control.asking import Asking
+from rota.core.advance import Advance
+from rota.core.notice import notices
+from rota.core.retry import after
+from rota.errors import InvalidInput, Refused
+from rota.model.dispatch import ItemEnd
+from rota.model.moment import micros
+from rota.model.run import Item
+from rota.model.states import ItemState, Outcome
+from rota.model.work import GENERATION_SHIFT, MESSAGE_MAX, RESULT_MAX, Assignment, Queued, Retry, Work, token_of
+
+ATTEMPT_MASK = (1 << GENERATION_SHIFT) - 1
+ID_MAX = 2**63 - 1
+UNDER_WAY = (ItemState.ASSIGNED, ItemState.RUNNING)
+
+
+class AssignedItem(NamedTuple):
+    """An item that was assigned: by rota's name for it, and by the client's."""
+
+    uuid: str
+    number: str
+
+
+class Assigned(NamedTuple):
+    """What one call of `assign` made."""
+
+    run_id: int
+    items: tuple[AssignedItem, ...]
+
+
+class Answer(StrEnum):
+    """`finished`: it counts, now or since an earlier call. `stale`: that attempt is not the one that is under way, so
+    nothing was changed. `unknown`: there is no such item."""
+
+    FINISHED = "finished"
+    STALE = "stale"
+    UNKNOWN = "unknown"
+
+
+class Assigning(Asking):
+    """What a client may ask."""
+
+    async def assign(
+        self,
+        tenant: str,
+        numbers: Sequence[str],
+        infos: Sequence[Any] | None = None,
+        *,
+        start_at: datetime | str | None = None,
+        end_at: datetime | str | None = None,
+        handler: str | None = None,
+        notify: Sequence[str] = (),
+        key: str | None = None,
+        **options: Any,
+    ) -> Assigned:
+        """Make one run of items for a tenant: they may start at `start_at` (now), and should have started, spread
+        evenly, by `end_at`. A handler does the work; without one, `on_start` is called and the client reports the end.
+
+        `notify` names the listeners that are told of timeouts and final failures. `options` are those of a job: quota,
+        group, retries (0), timeout_s (120), lost_max, hold_s, concurrency, resources. The same key assigns once.
+        """
+        from rota.definitions.asked import run_key
+        from rota.definitions.assignment import SHARED, assignment
+
+        unknown = sorted(set(options) - set(SHARED))
+        if unknown:
+            raise InvalidInput.of(unknown[0], f"is not known; known are {', '.join(SHARED)}")
+        wanted = assignment(
+            self._clock.token() if key is None else run_key(key),
+            tenant,
+            numbers,
+            infos,
+            start_at=start_at,
+            end_at=end_at,
+            handler=handler,
+            notify=notify,
+            options=options,
+        )
+        must_exist = (wanted.work.tenant, wanted.work.quota) != ("default", "default")
+        run = await self._again(lambda: self._store.assign(wanted, quota_must_exist=must_exist))
+        items = await self._again(lambda: self._store.items(run.id))
+        return Assigned(run.id, tuple(AssignedItem(str(item.id), item.number or "") for item in items))
+
+    async def finish(
+        self, uuid: str, token: int | None = None, *, result: Any = None, failed: str | None = None
+    ) -> Answer:
+        """Report the end of an item that is finished from outside. With a token it counts for that attempt only;
+        without one only while the first attempt is under way. `failed` reports a failure; then the retry policy
+        decides."""
+        item_id, end = _item_id(uuid), _reported(result, failed)
+        claimed = await self._claimed(token)
+        return await self._again(lambda: self._finish(item_id, claimed, end))
+
+    async def extend(self, uuid: str, seconds: float, token: int | None = None) -> datetime | None:
+        """Give an item that is finished from outside more time, counted from now; says until when. None: it is not
+        under way any more, and nothing was changed."""
+        from rota.definitions.assignment import EXTEND_S_MAX
+        from rota.definitions.fields import number
+
+        try:
+            number(0.1, EXTEND_S_MAX, "number of seconds")(seconds)
+        except ValueError as error:
+            raise InvalidInput.of("seconds", str(error)) from None
+        item_id, claimed = _item_id(uuid), await self._claimed(token)
+        queued = await self._under_way(item_id, claimed)
+        if queued is None:
+            return None
+        await self._refuse_own(queued)
+        return await self._again(lambda: self._store.extend(item_id, queued.attempt, seconds))
+
+    async def _claimed(self, token: int | None) -> int | None:
+        """The attempt that a token stands for: 0, which no attempt has, if it is of another generation of the store; 1
+        without a token."""
+        if token is None:
+            return 1
+        if isinstance(token, bool) or not isinstance(token, int):
+            raise InvalidInput.of("token", "must be the number that on_start was given")
+        attempt = token & ATTEMPT_MASK
+        generation = await self._again(self._store.generation)
+        return attempt if token == token_of(generation, attempt) else 0
+
+    async def _finish(self, item_id: int, claimed: int | None, end: _Reported) -> Answer:
+        queued = await self._under_way(item_id, claimed)
+        if queued is None:
+            return await self._too_late(item_id, claimed, end)
+        work = await self._refuse_own(queued)
+        written = _end(queued, end, work.retry, self._clock.chance())
+        told = await self._notices(written, work) if work.notify and end.outcome is not Outcome.SUCCEEDED else []
+        done = await self._store.finish([written], rule=Advance(), notices={item_id: told})
+        return await self._too_late(item_id, claimed, end) if item_id in done.stale else Answer.FINISHED
+
+    async def _under_way(self, item_id: int, claimed: int | None) -> Queued | None:
+        """The item, if this attempt at it is under way and its time is not over."""
+        found = await self._again(lambda: self._store.queued(item_ids=[item_id]))
+        if not found or found[0].attempt != claimed or found[0].state not in UNDER_WAY:
+            return None
+        expires_at = found[0].expires_at
+        if expires_at is not None and await self._again(self._store.now) >= expires_at:
+            return None
+        return found[0]
+
+    async def _notices(self, end: ItemEnd, work: Work) -> list[Assignment]:
+        (item,) = await self._again(lambda: self._store.loads([end.item_id]))
+        return notices(end, work, item.number, item.info, await self._again(self._store.generation))
+
+    async def _refuse_own(self, queued: Queued) -> Work:
+        """Only items of assignments without a handler are finished from outside. Says what they share."""
+        runs = await self._again(lambda: self._store.runs_of([queued.run_id]))
+        work = runs[0].work if runs else None
+        if work is None or work.handler is not None:
+            raise Refused(
+                f"item {queued.item_id} of run {queued.run_id} is executed by rota, which reports its end itself"
+            )
+        return work
+
+    async def _too_late(self, item_id: int, claimed: int | None, end: _Reported) -> Answer:
+        """What to answer when nothing was changed. A report that was made already, and counted, is told so: its answer
+        may have been lost."""
+        items = await self._again(lambda: self._store.loads([item_id]))
+        if not items:
+            return Answer.UNKNOWN
+        ended = await self._again(lambda: self._store.attempts(items[0].run_id))
+        mine = [it for it in ended if it.item_id == item_id and it.attempt == claimed]
+        repeated = bool(mine) and mine[0].outcome is end.outcome and _same_end(items[0], end)
+        return Answer.FINISHED if repeated else Answer.STALE
+
+
+class _Reported(NamedTuple):
+    outcome: Outcome
+    result: str | None
+    message: str
+
+
+def _reported(result: Any, failed: str | None) -> _Reported:
+    """Read what the client reports."""
+    if failed is None:
+        return _Reported(Outcome.SUCCEEDED, _result(result), "")
+    if result is not None:
+        raise InvalidInput.of("result", "does not go with failed")
+    if not isinstance(failed, str):
+        raise InvalidInput.of("failed", "must be text that says what went wrong")
+    message = failed[:MESSAGE_MAX].encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+    return _Reported(Outcome.FAILED, None, message or "reported as failed")
+
+
+def _result(value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        text = json_text.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput.of("result", f"cannot be written as JSON: {error}") from None
+    if size > RESULT_MAX:
+        raise InvalidInput.of("result", f"takes {size} bytes as JSON; at most {RESULT_MAX} are kept")
+    return text
+
+
+def _same_end(item: Item, end: _Reported) -> bool:
+    return end.outcome is Outcome.FAILED or item.result == end.result
+
+
+def _end(queued: Queued, end: _Reported, retry: Retry, chance: float) -> ItemEnd:
+    following = after(end.outcome, "", failures=queued.failures, losses=queued.losses, retry=retry, chance=chance)
+    return ItemEnd(
+        item_id=queued.item_id,
+        attempt=queued.attempt,
+        run_id=queued.run_id,
+        job_id=queued.job_id,
+        lane_id=queued.lane_id,
+        outcome=end.outcome,
+        state=following.state,
+        delay_s=following.delay_s,
+        failures=following.failures,
+        losses=following.losses,
+        node_id=queued.node_id,
+        round=queued.round,
+        assigned_us=None if queued.assigned_at is None else micros(queued.assigned_at),
+        started_us=None if queued.started_at is None else micros(queued.started_at),
+        message=following.message or end.message,
+        result=end.result,
+    )
+
+
+def _item_id(uuid: object) -> int:
+    """Read rota's name of an item."""
+    if isinstance(uuid, str) and uuid.isascii() and uuid.isdigit() and len(uuid) < 20 and 0 < int(uuid) <= ID_MAX:
+        return int(uuid)
+    raise InvalidInput.of("uuid", f"must be the uuid of an item, as assign returned it, not {uuid!r:.100}")

@@ -1,0 +1,186 @@
+"""Limits: how much may execute at a time, and how fast it may start: in all, by the quotas of tenants, by resource."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from rota.control.asking import Asking
+from rota.core.advance import Advance
+from rota.errors import InvalidInput, NotFound, Refused
+from rota.model.work import CAPACITY, GLOBAL, Limit, Rate, quota_limit
+
+CANCEL_MAX = 500
+
+
+class Keep(Enum):
+    """Stands for a value that shall stay as it is."""
+
+    KEEP = "keep"
+
+
+KEEP: Final = Keep.KEEP
+
+AnyRate = Rate | tuple[int, float] | str | None
+"""A rate, also as a pair or a text (`10/60`: ten starts in a minute); none: no limit."""
+
+
+class QuotaState(NamedTuple):
+    """A quota of a tenant: what was set, and what counts against it now. No limit: items name it, nobody set it."""
+
+    tenant: str
+    quota: str
+    limit: Limit | None
+    ready: int = 0
+    running: int = 0
+
+
+class Removed(NamedTuple):
+    """What went with a tenant: its quotas, and the items that were cancelled at once or asked to stop."""
+
+    quotas: tuple[str, ...]
+    ended: int = 0
+    asked: int = 0
+
+
+class Limits(Asking):
+    """What may be asked about limits."""
+
+    async def set_capacity(self, cap: int) -> Limit:
+        """How many items may execute at a time in the whole cluster. Lower than what runs: nothing new starts."""
+        return await self._set(GLOBAL, {"cap": cap})
+
+    async def set_quota(
+        self,
+        tenant: str,
+        quota: str = "default",
+        *,
+        cap: int | Keep | None = KEEP,
+        weight: int | Keep = KEEP,
+        rate: AnyRate | Keep = KEEP,
+    ) -> Limit:
+        """Make or change a quota of a tenant. What is not given stays as it is; a new quota has no cap and weight 1."""
+        _check_names(tenant=tenant, quota=quota)
+        return await self._set(quota_limit(tenant, quota), {"cap": cap, "weight": weight, "rate": rate})
+
+    async def set_resource(self, name: str, *, cap: int | Keep | None = KEEP, rate: AnyRate | Keep = KEEP) -> Limit:
+        """Limit what executes at a time, or starts, of all items that name this resource."""
+        _check_names(resource=name)
+        return await self._set(f"resource:{name}", {"cap": cap, "rate": rate})
+
+    async def set_limit(self, name: str, *, cap: int | Keep | None = KEEP, rate: AnyRate | Keep = KEEP) -> Limit:
+        """Set a limit by its name: `global` or `resource:NAME`."""
+        resource = _resource_of(name)
+        if resource is not None:
+            return await self.set_resource(resource, cap=cap, rate=rate)
+        if cap is None:
+            raise InvalidInput.of("cap", "the global limit must have one; remove the limit to go back to the default")
+        return await self._set(GLOBAL, {"cap": cap, "rate": rate})
+
+    async def remove_limit(self, name: str) -> None:
+        """Forget a limit; the global one goes back to its default."""
+        _resource_of(name)
+        if name not in {limit.name for limit in await self._again(self._store.limits)}:
+            raise NotFound(f"there is no limit {name}; see: rota limit list")
+        await self._again(lambda: self._store.set_limits((), removed=(name,)))
+
+    async def limits(self) -> tuple[Limit, ...]:
+        """The global limit, also when nobody set it, and those of resources."""
+        found = {limit.name: limit for limit in await self._again(self._store.limits)}
+        capacity = found.pop(GLOBAL, Limit(name=GLOBAL, cap=CAPACITY))
+        return (capacity, *(limit for name, limit in sorted(found.items()) if name.startswith("resource:")))
+
+    async def quotas(self) -> list[QuotaState]:
+        """Every quota that was set or that items count against, by tenant, with what is ready and what runs."""
+        limits = {limit.name: limit for limit in await self._again(self._store.limits)}
+        counts = {quota_limit(it.tenant, it.quota): it for it in await self._again(self._store.statistics)}
+        found = []
+        for name in sorted({name for name in limits if name.startswith("quota:")} | set(counts)):
+            tenant, _, quota = name.removeprefix("quota:").partition("/")
+            count = counts.get(name)
+            ready, running = (0, 0) if count is None else (count.ready, count.running)
+            found.append(QuotaState(tenant, quota, limits.get(name), ready, running))
+        return found
+
+    async def remove_tenant(self, tenant: str, *, cancel: bool = False) -> Removed:
+        """Forget the quotas of a tenant. With unfinished items it is refused, unless they shall be cancelled.
+
+        What is assigned while this goes on is seen by a second look, when nothing more can be assigned.
+        """
+        _check_names(tenant=tenant)
+        limits = [it for it in await self._again(self._store.limits) if it.name.startswith(f"quota:{tenant}/")]
+        if not limits:
+            raise NotFound(f"there is no tenant {tenant}; see: rota tenant list")
+        names = tuple(limit.name for limit in limits)
+        if not cancel:
+            await self._refuse_unfinished(tenant)
+            await self._again(lambda: self._store.set_limits((), removed=names))
+            try:
+                await self._refuse_unfinished(tenant)
+            except Refused:
+                await self._again(lambda: self._store.set_limits(limits))
+                raise
+            return Removed(_quotas(names))
+        closed = [msgspec.structs.replace(limit, cap=0) for limit in limits]
+        await self._again(lambda: self._store.set_limits(closed))
+        first = await self._cancel_all(tenant)
+        await self._again(lambda: self._store.set_limits((), removed=names))
+        second = await self._cancel_all(tenant)
+        return Removed(_quotas(names), first[0] + second[0], first[1] + second[1])
+
+    async def _refuse_unfinished(self, tenant: str) -> None:
+        counts = [it for it in await self._again(self._store.statistics) if it.tenant == tenant]
+        items = sum(it.ready + it.running for it in counts)
+        runs = await self._again(lambda: self._store.live_runs(tenant, limit=CANCEL_MAX))
+        if items or runs:
+            more = " or more" if len(runs) == CANCEL_MAX else ""
+            raise Refused(
+                f"tenant {tenant} has {items} unfinished items in {len(runs)}{more} runs; wait for them, or "
+                f"cancel them all: rota tenant remove {tenant} --cancel"
+            )
+
+    async def _cancel_all(self, tenant: str) -> tuple[int, int]:
+        """Cancel every run of a tenant once; one that goes on until its processes have stopped is not asked twice."""
+        ended = asked = after = 0
+        while run_ids := await self._again(partial(self._store.live_runs, tenant, after_id=after, limit=CANCEL_MAX)):
+            done = await self._again(partial(self._store.cancel, run_ids, rule=Advance()))
+            ended, asked, after = ended + done.ended, asked + done.asked, run_ids[-1]
+        return ended, asked
+
+    async def _set(self, name: str, given: dict[str, Any]) -> Limit:
+        """Change what is given of a limit."""
+        from rota.definitions.limit import checked
+
+        wanted = checked({key: value for key, value in given.items() if value is not KEEP})
+        known = {limit.name: limit for limit in await self._again(self._store.limits)}
+        default = Limit(name=name, cap=CAPACITY) if name == GLOBAL else Limit(name=name)
+        limit = msgspec.structs.replace(known.get(name, default), **wanted)
+        await self._again(lambda: self._store.set_limits([limit]))
+        return limit
+
+
+def _quotas(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.partition("/")[2] for name in names)
+
+
+def _resource_of(name: str) -> str | None:
+    """The resource that a limit is for; none for the global one."""
+    kind, colon, resource = name.partition(":")
+    if name == GLOBAL:
+        return None
+    if kind == "quota":
+        raise InvalidInput.of("name", "quotas belong to tenants; see: rota tenant set --help")
+    if kind != "resource" or not colon:
+        raise InvalidInput.of("name", f"must be global or resource:NAME, not {name!r}")
+    _check_names(resource=resource)
+    return resource
+
+
+def _check_names(**given: str) -> None:
+    from rota.definitions.limit import check_names
+
+    check_names(given)

@@ -1,0 +1,111 @@
+"""Logs: the output of attempts, as far as it was kept, while they run too."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from rota.control.asking import Asking
+from rota.errors import NotFound, Refused
+from rota.model.run import Item, LogKey
+from rota.model.states import ItemState
+from rota.model.work import AttemptRecord
+from rota.ports import LogStore
+
+CHUNK = 64 * 1024
+LOOK_S = 0.2
+ASK_S = 1.0
+
+
+class LogPiece(NamedTuple):
+    """Some output of one attempt, in order. A note is a remark of rota's, no output."""
+
+    item: Item
+    attempt: int
+    offset: int
+    data: bytes
+    note: str = ""
+
+
+class Logs(Asking):
+    """What may be asked about output."""
+
+    async def logs(
+        self, run_id: int, *, item: int | None = None, attempt: int | None = None, follow: bool = False
+    ) -> AsyncIterator[LogPiece]:
+        """The output of a run's items, in their order (`item` is the place of one in it; default: all), of their
+        latest attempt unless another is named. With `follow`, goes on until the attempt has ended."""
+        if self._logs is None:
+            raise Refused("there is no place for logs here; see: rota config show (logs.path)")
+        for each in await self._items_asked(run_id, item):
+            async for piece in self._log(self._logs, each, attempt, follow=follow):
+                yield piece
+
+    async def _items_asked(self, run_id: int, item: int | None) -> tuple[Item, ...]:
+        if await self._again(lambda: self._store.run(run_id)) is None:
+            raise NotFound(f"there is no run {run_id}; see: rota run list")
+        items = await self._again(lambda: self._store.items(run_id))
+        if item is None:
+            return items
+        if not 0 <= item < len(items):
+            has = f"items 0 to {len(items) - 1}" if items else "no items"
+            raise NotFound(f"run {run_id} has no item {item}; it has {has}")
+        return (items[item],)
+
+    async def _log(self, logs: LogStore, item: Item, wanted: int | None, *, follow: bool) -> AsyncIterator[LogPiece]:
+        current, ended = await self._attempt(item, wanted)
+        while follow and current == 0 and not ended:
+            await self._clock.sleep(LOOK_S)
+            current, ended = await self._attempt(item, wanted)
+        if current == 0:
+            yield LogPiece(
+                item, 0, 0, b"", "no attempt was made yet" if wanted is None else f"there is no attempt {wanted}"
+            )
+            return
+        key = LogKey(item.run_id, item.id, current)
+        offset, asked_s = 0, self._clock.monotonic()
+        while True:
+            while data := logs.read(key, offset, CHUNK):
+                yield LogPiece(item, current, offset, data)
+                offset += len(data)
+            if ended or not follow:
+                break
+            await self._clock.sleep(LOOK_S)
+            if self._clock.monotonic() - asked_s >= ASK_S:
+                ended, asked_s = (await self._attempt(item, current))[1], self._clock.monotonic()
+        if ended and (note := await self._gap(logs, key, offset)):
+            yield LogPiece(item, current, offset, b"", note)
+
+    async def _attempt(self, item: Item, wanted: int | None) -> tuple[int, bool]:
+        """Which attempt is meant (0: it was not made), and whether it is over."""
+        queued = await self._again(lambda: self._store.queued(item_ids=[item.id]))
+        under_way = bool(queued) and queued[0].state in (ItemState.ASSIGNED, ItemState.RUNNING)
+        latest = queued[0].attempt if queued else max((it.attempt for it in await self._records(item)), default=0)
+        number = latest if wanted is None else wanted
+        if number > latest:
+            return 0, not queued
+        over = number < latest or not under_way
+        return number, over and (number > 0 or not queued)
+
+    async def _gap(self, logs: LogStore, key: LogKey, read: int) -> str:
+        """What to say when an attempt is over and its output does not reach its end."""
+        total = logs.total(key)
+        if total is not None and read >= total:
+            return ""
+        record = next((it for it in await self._records_of(key.run_id) if _is(it, key)), None)
+        if total is None and record is not None and record.outcome == "lost":
+            return f"[output after byte {read} was lost with its host]"
+        if record is None or record.log_bytes <= read:
+            return ""
+        where = f"; it ran on node {record.node}" if record.node else ""
+        return f"[{record.log_bytes - read} more bytes are not in this log store{where}]"
+
+    async def _records(self, item: Item) -> list[AttemptRecord]:
+        return [it for it in await self._records_of(item.run_id) if it.item_id == item.id]
+
+    async def _records_of(self, run_id: int) -> tuple[AttemptRecord, ...]:
+        return await self._again(lambda: self._store.attempts(run_id))
+
+
+def _is(record: AttemptRecord, key: LogKey) -> bool:
+    return (record.item_id, record.attempt) == (key.item_id, key.attempt)

@@ -1,0 +1,165 @@
+"""Runs: list, show, cancel, run again, and say why they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from rota.control.asking import Asking
+from rota.core.advance import Advance
+from rota.core.explain import Reason, explain
+from rota.core.rerun import RERUNS_MAX, Known, Rerun, rerun_key
+from rota.errors import NotFound, Refused
+from rota.model.job import Definition, JobName
+from rota.model.node import Node
+from rota.model.plan import JobFilter, RunFilter
+from rota.model.run import Event, Item, Run
+from rota.model.standing import Cancelled
+from rota.model.states import Cause, JobState
+from rota.model.work import AttemptRecord, Queued
+
+LIVE_MAX = 10_000
+
+
+class RunDetail(NamedTuple):
+    """A run, its items, what is live of them (by id), the attempts that are over, the nodes that have some, and its
+    history."""
+
+    job: JobName | None
+    """None: an assignment."""
+    run: Run
+    items: tuple[Item, ...]
+    history: tuple[Event, ...]
+    live: dict[int, Queued]
+    attempts: tuple[AttemptRecord, ...]
+    nodes: dict[int, Node]
+    now: datetime
+
+
+class Cancellation(NamedTuple):
+    """The runs as they are now, and what became of their items."""
+
+    runs: tuple[Run, ...]
+    done: Cancelled
+
+
+class Explained(NamedTuple):
+    """Why a run stands where it does, by the store's clock."""
+
+    run: Run
+    now: datetime
+    reasons: tuple[Reason, ...]
+
+
+class Runs(Asking):
+    """What may be asked about runs."""
+
+    async def runs(self, wanted: RunFilter) -> tuple[Run, ...]:
+        name = wanted.job
+        if name is not None and not await self._again(lambda: self._store.named([name])):
+            raise NotFound(f"there is no job {name}; see: rota job list")
+        if wanted.before_id is not None:
+            await self._any_run(wanted.before_id)
+        return await self._again(lambda: self._store.runs(wanted))
+
+    async def run(self, run_id: int) -> RunDetail:
+        run = await self._any_run(run_id)
+        items = await self._again(lambda: self._store.items(run_id))
+        live = await self._live(items) if run.state.live else {}
+        nodes = await self._nodes_of(live.values())
+        return RunDetail(
+            job=(await self.names([run])).get(run.job_id),
+            run=run,
+            items=items,
+            history=await self._again(lambda: self._store.events(run_id=run_id)),
+            live=live,
+            attempts=await self._again(lambda: self._store.attempts(run_id)),
+            nodes=nodes,
+            now=await self._again(self._store.now),
+        )
+
+    async def names(self, runs: Iterable[Run]) -> dict[int, JobName]:
+        """The names of the jobs of some runs, by the jobs' ids. Assignments have no job."""
+        ids = tuple({run.job_id for run in runs} - {0})
+        found = await self._again(
+            lambda: self._store.jobs(JobFilter(ids=ids, states=tuple(JobState), limit=max(len(ids), 1)))
+        )
+        return {job.id: job.definition.full_name for job in found}
+
+    async def cancel(self, run_ids: Sequence[int]) -> Cancellation:
+        """Cancel what of these runs has not started; ask the rest to stop. What has ended stays as it is."""
+        for run_id in run_ids:
+            await self._any_run(run_id)
+        done = await self._again(lambda: self._store.cancel(run_ids, rule=Advance()))
+        return Cancellation(tuple(await self._again(lambda: self._store.runs_of(run_ids))), done)
+
+    async def retry(self, run_id: int, *, same_version: bool = False) -> Run:
+        """Run an ended run again, under the job's overlap policy: with its parameters and its slot, and the newest
+        version of the job unless told otherwise."""
+        source = await self._any_run(run_id)
+        name = await self._repeatable(source)
+        definition = await self._definition(source) if same_version else None
+        key = rerun_key(run_id, await self._reruns(name, run_id) + 1)
+        rule = Rerun(source=source, key=key, definition=definition)
+        done = await self._again(lambda: self._store.change([name], rule, known=[(name, key)], cause=Cause.RERUN))
+        if not done.runs:
+            raise NotFound(f"job {name} was deleted; apply its definition to bring it back")
+        return done.runs[0]
+
+    async def explain(self, run_id: int) -> Explained:
+        """Say, for every item of a run that has not ended, what it waits for."""
+        standing = await self._again(lambda: self._store.standing(run_id))
+        if standing.run is None:
+            raise _no_run(run_id)
+        return Explained(standing.run, standing.now, explain(standing))
+
+    async def _any_run(self, run_id: int) -> Run:
+        run = await self._again(lambda: self._store.run(run_id))
+        if run is None:
+            raise _no_run(run_id)
+        return run
+
+    async def _live(self, items: Sequence[Item]) -> dict[int, Queued]:
+        ids = [item.id for item in items if item.ended_at is None][:LIVE_MAX]
+        found = await self._again(lambda: self._store.queued(item_ids=ids, limit=LIVE_MAX)) if ids else ()
+        return {it.item_id: it for it in found}
+
+    async def _nodes_of(self, live: Iterable[Queued]) -> dict[int, Node]:
+        wanted = {it.node_id for it in live} - {None}
+        if not wanted:
+            return {}
+        members = await self._again(lambda: self._store.nodes(gone=True))
+        return {node.id: node for node in members.nodes if node.id in wanted}
+
+    async def _repeatable(self, source: Run) -> JobName:
+        if source.state.live:
+            raise Refused(
+                f"run {source.id} has not ended: it is {source.state}; cancel it first: rota run cancel {source.id}"
+            )
+        if source.job_id == 0:
+            raise Refused(
+                f"run {source.id} is an assignment, which is not run again as a whole; assign what is left of it anew, "
+                "under new numbers"
+            )
+        name = (await self.names([source])).get(source.job_id)
+        if name is None:
+            raise NotFound(f"the job of run {source.id} is gone")
+        return name
+
+    async def _definition(self, run: Run) -> Definition:
+        wanted = (run.job_id, run.version)
+        found = await self._again(lambda: self._store.definitions([wanted]))
+        return found[wanted]
+
+    async def _reruns(self, name: JobName, run_id: int) -> int:
+        """How often a run was run again. Known beforehand, so that a request whose answer was lost is found done."""
+        keys = [(name, rerun_key(run_id, number)) for number in range(1, RERUNS_MAX + 1)]
+        seen = await self._again(lambda: self._store.change([name], Known(), known=keys, cause=Cause.RERUN))
+        if len(seen.runs) >= RERUNS_MAX:
+            raise Refused(f"run {run_id} was run again {RERUNS_MAX} times; run one of those again instead")
+        return len(seen.runs)
+
+
+def _no_run(run_id: int) -> NotFound:
+    return NotFound(f"there is no run {run_id}; see: rota run list")

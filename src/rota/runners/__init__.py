@@ -1,0 +1,1 @@
+"""What executes the attempts of a node: process boundaries, workers and programs."""

@@ -1,0 +1,121 @@
+"""Kill what a tree without supervisor left behind, and say whether it was seen empty. Blocks; call it in a thread.
+
+A process is killed only when it is surely of that tree: by its kernel object (pidfd) after pid and start were
+compared, by its control group, or because the tree's own random name is in its environment. Never by a number alone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from enum import StrEnum
+
+from rota.runners.boundary import cgroup, procfs
+from rota.runners.boundary.promises import BoundaryKind
+from rota.runners.boundary.records import Process, TreeRecord
+
+MARK = "ROTA_TREE"
+"""The environment variable with the tree's name."""
+_OWN_END_S = 2.0
+_PATIENCE_S = 5.0
+_PAUSE_S = 0.005
+
+
+class Cleared(StrEnum):
+    """How sure we are that nobody of a tree is alive: quite; as far as can be seen; not at all."""
+
+    EMPTY = "empty"
+    UNSURE = "unsure"
+    ALIVE = "alive"
+
+
+def clear(tree: TreeRecord) -> Cleared:
+    """Leave nobody of the tree alive."""
+    if tree.kind is BoundaryKind.NAMESPACE:
+        return Cleared.EMPTY if _end(tree.supervisor, after_s=0.0) else Cleared.ALIVE
+    ended = _end(tree.supervisor, after_s=_OWN_END_S)
+    if tree.kind is BoundaryKind.CGROUP and tree.group is not None:
+        return Cleared.EMPTY if _clear_group(tree.group) else Cleared.ALIVE
+    # Who lost both its supervisor and its environment cannot be found, so this is never certain.
+    return Cleared.UNSURE if _clear_marked(tree.name) and ended else Cleared.ALIVE
+
+
+def clear_groups(groups: list[str]) -> list[str]:
+    """Kill whoever is in these control groups, and remove them; those that stay."""
+    return [group for group in groups if not (_clear_group(group) and cgroup.remove(group))]
+
+
+def _end(process: Process, after_s: float) -> bool:
+    """See the process end, by itself within that time or by SIGKILL; whether it did."""
+    pidfd = procfs.same_process(process.pid, process.ticks)
+    if pidfd is None:
+        return True
+    try:
+        if _has_ended(pidfd, after_s):
+            return True
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        return _has_ended(pidfd, _PATIENCE_S)
+    finally:
+        os.close(pidfd)
+
+
+def _has_ended(pidfd: int, within_s: float) -> bool:
+    waiting = select.poll()
+    waiting.register(pidfd, select.POLLIN)
+    return bool(waiting.poll(within_s * 1000))
+
+
+def _clear_group(group: str) -> bool:
+    """Kill whoever is in it, whatever they fork meanwhile; whether it is empty."""
+    until = time.monotonic() + _PATIENCE_S
+    while members := cgroup.members(group):
+        if not cgroup.kill(group):
+            _kill_members(group, members)
+        if time.monotonic() > until:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
+
+
+def _kill_members(group: str, members: list[int]) -> None:
+    """Where groups cannot be killed as one: each by its kernel object, if it is still in the group."""
+    for pid in members:
+        with suppress(OSError):
+            pidfd = os.pidfd_open(pid)
+            try:
+                if pid in cgroup.members(group):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            finally:
+                os.close(pidfd)
+
+
+def _clear_marked(name: str) -> bool:
+    """Kill whoever carries the tree's name, until a whole look around finds nobody; whether it did."""
+    entry = f"{MARK}={name}".encode()
+    until = time.monotonic() + _PATIENCE_S
+    while sum(_kill_if_marked(seen, entry) for seen in procfs.everybody()):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
+
+
+def _kill_if_marked(seen: procfs.Seen, entry: bytes) -> bool:
+    if not seen.lives or not procfs.environment_has(seen.pid, entry):
+        return False
+    pidfd = procfs.same_process(seen.pid, seen.ticks)
+    if pidfd is None:
+        return False
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    finally:
+        os.close(pidfd)
+    return True

@@ -1,0 +1,58 @@
+"""Which kinds of boundary this host lets us make, found by making one."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rota.model.value import Value
+from rota.runners.boundary import cgroup
+from rota.runners.boundary.errors import BoundaryFailed
+from rota.runners.boundary.link import try_out
+from rota.runners.boundary.promises import BoundaryKind
+
+
+class Availability(Value, frozen=True, kw_only=True):
+    """Whether a kind of boundary can be had here, and why not."""
+
+    kind: BoundaryKind
+    usable: bool
+    why: str = ""
+
+
+def available() -> tuple[Availability, ...]:
+    """Every kind, the strongest first. From the main thread: it starts a process."""
+    return tuple(_look(kind) for kind in BoundaryKind)
+
+
+def strongest() -> BoundaryKind:
+    """The first of the kinds that can be had."""
+    for kind in BoundaryKind:
+        if _look(kind).usable:
+            return kind
+    raise BoundaryFailed(f"no kind of boundary can be had here: {_look(BoundaryKind.GROUP).why}")
+
+
+def _look(kind: BoundaryKind) -> Availability:
+    why = _platform() or (_no_namespace() if kind is BoundaryKind.NAMESPACE else "")
+    if not why and kind is BoundaryKind.CGROUP and cgroup.unified() is None:
+        why = "no cgroup v2 hierarchy with cgroup.kill (Linux 5.14) in which we may make groups"
+    return Availability(kind=kind, usable=not why, why=why)
+
+
+def _platform() -> str:
+    if sys.platform != "linux":
+        return f"boundaries need Linux, and this is {sys.platform}"
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        return f"this kernel has no pidfd_open (Linux 5.3): {error}"
+    return ""
+
+
+def _no_namespace() -> str:
+    try:
+        try_out(BoundaryKind.NAMESPACE)
+    except BoundaryFailed as error:
+        return str(error)
+    return ""

@@ -1,0 +1,110 @@
+"""What the agent hands over for a new tree: the order in writing, and one end of everything that connects them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rota.model.value import Value
+from rota.model.work import Bounds
+from rota.runners.boundary import cgroup, wire
+from rota.runners.boundary.clearing import MARK
+from rota.runners.boundary.errors import CannotStart
+from rota.runners.boundary.limits import Limits, impose
+from rota.runners.boundary.program import CHANNEL
+from rota.runners.boundary.promises import BoundaryKind
+
+
+class TreeSpec(Value, frozen=True, kw_only=True):
+    """What to start. The program gets exactly `env`, plus ROTA_TREE, plus ROTA_CHANNEL if it has a channel."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    bounds: Bounds = Bounds()
+    hold_s: float = 0.0
+    label: str
+    channel: bool = False
+
+
+class Order(Value, frozen=True, kw_only=True):
+    """An order, with what was made for it beforehand."""
+
+    content: dict[str, Any]
+    limits: Limits
+    group: str | None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return (*self.limits.groups, *([self.group] if self.group else []))
+
+
+class Ends:
+    """Both ends of a tree's link, output and perhaps channel. The far ones are closed by the stack they are given."""
+
+    def __init__(self, content: dict[str, Any], theirs: ExitStack, *, channel: bool) -> None:
+        with ExitStack() as ours:
+            self.link, far_link = wire.pair()
+            theirs.enter_context(far_link)
+            ours.enter_context(self.link)
+            self.output, far_output = os.pipe()
+            theirs.callback(os.close, far_output)
+            ours.callback(os.close, self.output)
+            packed = wire.pack(content)
+            theirs.callback(os.close, packed)
+            self.far: tuple[int, ...] = (far_link.fileno(), far_output, packed)
+            self.channel: socket.socket | None = None
+            if channel:
+                self.channel, far_channel = socket.socketpair()
+                theirs.enter_context(far_channel)
+                self.far += (far_channel.fileno(),)
+            ours.pop_all()  # all of it worked: from here on they belong to the tree
+        self.link.setblocking(False)
+        os.set_blocking(self.output, False)
+
+
+def write_order(spec: TreeSpec, kind: BoundaryKind, name: str, record: Path) -> Order:
+    """Check what can be checked here, and make the control groups that the tree will live in."""
+    user = _user(spec.bounds.user)
+    limits = impose(spec.bounds, name)
+    group = _kill_group(name) if kind is BoundaryKind.CGROUP else None
+    content = {
+        "argv": spec.argv,
+        "env": spec.env | {MARK: name} | ({"ROTA_CHANNEL": str(CHANNEL)} if spec.channel else {}),
+        "hold_ns": int(spec.hold_s * 1e9),
+        "directory": spec.bounds.directory,
+        "user": user,
+        "rlimits": limits.rlimits,
+        "group": group,
+        # Who outlives the agent and sees the tree through clears away what the agent wrote down.
+        "record": str(record) if kind in (BoundaryKind.CGROUP, BoundaryKind.GUARDIAN) else None,
+    }
+    order = Order(content=content, limits=limits, group=group)
+    content["groups_to_join"] = order.groups
+    return order
+
+
+def _kill_group(name: str) -> str:
+    place = cgroup.unified()
+    if place is None:
+        raise OSError("there is no unified hierarchy of control groups that we may write")
+    return cgroup.make(place, name)
+
+
+def _user(name: str | None) -> dict[str, Any] | None:
+    """Whom the program becomes; nobody else when it is who we are."""
+    if name is None:
+        return None
+    try:
+        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+    except KeyError:
+        raise CannotStart(f"there is no user {name!r} on this host") from None
+    if entry.pw_uid == os.geteuid():
+        return None
+    if os.geteuid() != 0:
+        raise CannotStart(f"only an agent of root can run programs as {name!r}")
+    groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
+    return {"name": entry.pw_name, "uid": entry.pw_uid, "gid": entry.pw_gid, "groups": groups}

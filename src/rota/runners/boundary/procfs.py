@@ -1,0 +1,78 @@
+"""What /proc says about processes. Reads only; whoever is gone while it looks is left out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Seen(NamedTuple):
+    """One process at one moment; pid and `ticks` (its start, in clock ticks since boot) name it for good."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    ticks: int
+
+    @property
+    def lives(self) -> bool:
+        return self.state not in "ZX"
+
+
+def see(pid: int) -> Seen | None:
+    """The process of that number, if there is one."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib would be imported for every fork
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()
+    return Seen(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def everybody() -> Iterator[Seen]:
+    """Every process that this one can see."""
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit() and (seen := see(int(name))):
+            yield seen
+
+
+def own_children() -> list[int]:
+    """The children of this process, which has one thread; the quickest way to know them, if the kernel offers it."""
+    pid = os.getpid()
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123
+            return [int(word) for word in file.read().split()]
+    except FileNotFoundError:
+        return [seen.pid for seen in everybody() if seen.parent == pid]
+
+
+def environment_has(pid: int, entry: bytes) -> bool:
+    """Whether the process was started with that `NAME=value` in its environment."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+            return entry in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def same_process(pid: int, ticks: int) -> int | None:
+    """A descriptor of that very process, not of a later one with its number; nothing when it is gone."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return None
+    seen = see(pid)
+    if seen and seen.lives and seen.ticks == ticks:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def pid_of(descriptor: int) -> int:
+    """The number, in our own PID namespace, of the process that a pidfd stands for; -1 when it is gone."""
+    with open(f"/proc/self/fdinfo/{descriptor}") as file:  # noqa: PTH123
+        return next(int(line.split()[1]) for line in file if line.startswith("Pid:"))

@@ -1,0 +1,161 @@
+"""What an agent writes down about itself and its trees, so that a later one can clear up after it.
+
+    STATE_DIR/agent-TOKEN/agent.json     who the agent is; written when a yard opens, removed when it is closed
+    STATE_DIR/agent-TOKEN/tree-NAME      one live tree; written before user code starts, removed when seen gone
+
+A process is named by pid *and* start: numbers are used again. A record that cannot be read was cut short, and its tree
+never started.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from rota.model.value import Value
+from rota.runners.boundary import cgroup, procfs
+from rota.runners.boundary.promises import BoundaryKind
+
+_AGENT = "agent.json"
+
+
+class Process(Value, frozen=True, kw_only=True):
+    """One process of one boot, for good."""
+
+    pid: int
+    ticks: int
+
+    @property
+    def lives(self) -> bool:
+        seen = procfs.see(self.pid)
+        return seen is not None and seen.lives and seen.ticks == self.ticks
+
+
+class AgentRecord(Value, frozen=True, kw_only=True):
+    """Whose trees these are, and where their numbers mean something."""
+
+    node: str
+    token: str
+    agent: Process
+    boot_id: str
+    pid_namespace: str
+    kind: BoundaryKind
+    group_places: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> list[str]:
+        """The control groups of its trees that are there now."""
+        return cgroup.groups_of(self.token, self.group_places)
+
+
+class TreeRecord(Value, frozen=True, kw_only=True):
+    """One tree: its supervisor, and what else it can be found by."""
+
+    label: str
+    name: str
+    kind: BoundaryKind
+    supervisor: Process
+    group: str | None = None
+    limit_groups: tuple[str, ...] = ()
+
+
+class Records:
+    """The folder of one agent."""
+
+    def __init__(self, folder: Path, agent: AgentRecord) -> None:
+        self.folder = folder
+        self.agent = agent
+        self._count = 0
+
+    @classmethod
+    def begin(cls, state_dir: Path, node: str, kind: BoundaryKind) -> Records:
+        """Write down that this process is an agent."""
+        token = secrets.token_hex(8)
+        agent = AgentRecord(
+            node=node,
+            token=token,
+            agent=myself(),
+            boot_id=boot_id(),
+            pid_namespace=pid_namespace(),
+            kind=kind,
+            group_places=cgroup.own_places(),
+        )
+        folder = state_dir / f"agent-{token}"
+        unfinished = state_dir / f".agent-{token}"
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished.mkdir(mode=0o700)
+        (unfinished / _AGENT).write_bytes(msgspec.json.encode(agent))
+        unfinished.rename(folder)  # so a sweep never meets a folder of a living agent that does not say so
+        return cls(folder, agent)
+
+    def new_name(self) -> str:
+        """A name for a tree that no other has, on this host and ever; safe as part of a path."""
+        self._count += 1
+        return f"{self.agent.token}.{self._count}"
+
+    def path(self, name: str) -> Path:
+        return self.folder / f"tree-{name}"
+
+    def write(self, tree: TreeRecord) -> None:
+        descriptor = os.open(self.path(tree.name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(tree))
+
+    def remove(self, name: str) -> None:
+        self.path(name).unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """Forget the agent, unless a tree of it is not known to be gone."""
+        remove_folder(self.folder)
+
+
+def read_agent(folder: Path) -> AgentRecord | None:
+    try:
+        return msgspec.json.decode((folder / _AGENT).read_bytes(), type=AgentRecord)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def read_tree(path: Path) -> TreeRecord | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=TreeRecord)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def tree_paths(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.startswith("tree-"))
+    except FileNotFoundError:  # another sweep was here first
+        return []
+
+
+def forget_trees(folder: Path) -> None:
+    for path in tree_paths(folder):
+        path.unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """The agent's own line goes last: while there are trees, they must be found."""
+    if not tree_paths(folder):
+        (folder / _AGENT).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # two sweeps at once
+            folder.rmdir()
+
+
+def myself() -> Process:
+    seen = procfs.see(os.getpid())
+    assert seen is not None
+    return Process(pid=seen.pid, ticks=seen.ticks)
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def pid_namespace() -> str:
+    return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it is not a path

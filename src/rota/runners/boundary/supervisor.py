@@ -1,0 +1,200 @@
+"""One supervisor watches one tree: it starts the program, keeps its switch, and sees everybody gone.
+
+    waiting --go--> starting --exec worked--> running --main ended, kill, switch, agent gone--> clearing --> end
+       |               `--it did not: failed----------------------------------------------------^
+       `--agent gone, kill, deadline passed: end, and nothing was started
+
+It never waits for the agent. It reports the end only when nobody of the tree is left.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from typing import Any
+
+from rota.runners.boundary import cgroup, program, wire
+from rota.runners.boundary.enclosures import Enclosure
+from rota.runners.boundary.switch import TICK_S, Switch
+
+_TEXT_MAX = 4096
+
+
+class Supervisor:
+    """The watch over one tree. `run` returns when it is over."""
+
+    def __init__(
+        self,
+        order: dict[str, Any],
+        link: socket.socket,
+        output: int,
+        channel: int | None,
+        switch: Switch,
+        enclosure: Enclosure,
+    ) -> None:
+        self._order = order
+        self._link = link
+        self._output = output
+        self._channel = channel
+        self._switch = switch
+        self._enclosure = enclosure
+        self._hold_ns: int = order["hold_ns"]
+        self._main = 0
+        self._status: int | None = None
+        self._report = -1
+        self._words = b""
+        self._started = False
+        self._by_switch = False
+        self._over = False
+        self._alone = False
+
+    def run(self) -> None:
+        self._link.setblocking(False)
+        self._enclosure.close_behind()
+        if not self._may_start():
+            return
+        self._start()
+        self._watch()
+        outlived = self._status is not None
+        cleared = self._enclosure.clear(self._main, self._reap)
+        self._forget()
+        self._tell_end(cleared if outlived else 0)
+
+    def _may_start(self) -> bool:
+        """Wait for the agent's word, which it gives when it has written down that this tree exists."""
+        waiting = select.poll()
+        waiting.register(self._link, select.POLLIN)
+        while not waiting.poll(TICK_S * 1000):
+            if self._switch.left_s() <= 0:
+                break
+        else:
+            message, _ = wire.receive(self._link)
+            if message is None or message["do"] != "go":
+                return False
+        if self._switch.left_s() <= 0:
+            wire.tell(self._link, {"is": "late"})
+            return False
+        return True
+
+    def _start(self) -> None:
+        self._report, far_end = os.pipe()
+        self._main = os.fork()
+        if self._main == 0:
+            self._be_program(far_end)
+        os.close(far_end)
+        os.close(self._output)
+        if self._channel is not None:
+            os.close(self._channel)
+
+    def _be_program(self, report: int) -> None:
+        report = program.out_of_the_way(report)
+        try:
+            os.write(report, f"{self._enclosure.own_number()} ".encode())
+            program.become(self._order, self._output, self._channel, report, self._enclosure.bind)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the agent must hear of it
+            os.write(report, str(error).encode(errors="replace")[:_TEXT_MAX])
+        finally:
+            os._exit(127)
+
+    def _watch(self) -> None:
+        """Until the main process has ended, the switch has, the agent is gone or wants it killed."""
+        wake = _wake_on_ended_child()
+        waiting = select.poll()
+        for descriptor in (wake.fileno(), self._link.fileno(), self._report):
+            waiting.register(descriptor, select.POLLIN)
+        self._reap()  # it may have ended before there was a wake-up
+        while not self._over and self._status is None:
+            left_s = self._switch.left_s(self._hold_ns)
+            if left_s <= 0:
+                self._by_switch = self._over = True
+                break
+            for descriptor, _ in waiting.poll(max(1, min(TICK_S, left_s) * 1000)):
+                if descriptor == self._link.fileno():
+                    self._obey()
+                elif descriptor == wake.fileno():
+                    wake.recv(_TEXT_MAX)
+                    self._reap()
+                elif self._hear_start():
+                    waiting.unregister(descriptor)
+        signal.set_wakeup_fd(-1)
+        while not self._over and not self._hear_start():
+            continue
+
+    def _hear_start(self) -> bool:
+        """The program says its number; it runs when its end of the pipe closes without another word. Whether it did."""
+        if not self._started and (words := os.read(self._report, _TEXT_MAX)):
+            self._words += words
+            return False
+        if not self._started and not self._failure:
+            wire.tell(self._link, {"is": "started", "pid": int(self._words or -1)})
+        self._started = True
+        return True
+
+    @property
+    def _failure(self) -> str:
+        return self._words.partition(b" ")[2].decode(errors="replace")
+
+    def _obey(self) -> None:
+        message, _ = wire.receive(self._link)
+        self._alone = message is None
+        if message is None or message["do"] == "kill":
+            self._over = True
+        elif message["do"] == "signal":
+            try:
+                os.killpg(self._main, message["number"])
+            except ProcessLookupError:
+                return
+
+    def _reap(self) -> int:
+        killed = 0
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return killed
+            if pid == 0:
+                return killed
+            if pid == self._main:
+                self._status = status
+            killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+    def _forget(self) -> None:
+        """Where the supervisor outlives the agent, it clears away what the agent wrote down."""
+        if self._alone:  # else the agent wants to read in them how the tree ended
+            for path in self._order["groups_to_join"]:
+                cgroup.remove(path)
+        if (record := self._order["record"]) is not None:
+            try:
+                os.unlink(record)  # noqa: PTH108
+            except OSError:
+                return
+
+    def _tell_end(self, leftovers: int) -> None:
+        status = self._status
+        wire.tell(
+            self._link,
+            {
+                "is": "ended",
+                "code": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
+                "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
+                "leftovers": leftovers,
+                "switch": self._by_switch,
+                "failed": self._failure,
+            },
+        )
+
+
+def _wake_on_ended_child() -> socket.socket:
+    """A socket that can be read whenever a child has ended."""
+    wake, waker = socket.socketpair()
+    wake.setblocking(False)
+    waker.setblocking(False)
+    signal.signal(signal.SIGCHLD, _wake_only)
+    signal.set_wakeup_fd(waker.detach(), warn_on_full_buffer=False)
+    return wake
+
+
+def _wake_only(*_: object) -> None:
+    """A handler must be there for the wake-up descriptor to be written."""

@@ -1,0 +1,120 @@
+"""Clear what earlier agents of this host left behind, and say of each whether its boundary was seen empty.
+
+Runs at the start of every executor. It touches nothing of an agent that lives, and nothing whose numbers belong to
+another PID namespace. It says `empty` only when nobody of that agent can be alive: a successor may then give its items
+back before its lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+from rota.model.value import Value
+from rota.runners.boundary import clearing, records
+from rota.runners.boundary.clearing import Cleared
+from rota.runners.boundary.promises import BoundaryKind
+from rota.runners.boundary.records import AgentRecord
+
+
+class Former(Value, frozen=True, kw_only=True):
+    """An agent that wrote here and is no more, or cannot be seen from here."""
+
+    agent: AgentRecord
+    empty: bool
+    trees: int = 0
+    """How many of its trees had to be cleared."""
+    why: str = ""
+    """Why it is not known to be empty."""
+
+
+class Swept(Value, frozen=True, kw_only=True):
+    """What a sweep found; agents that live are only counted."""
+
+    formers: tuple[Former, ...] = ()
+    living: int = 0
+    unreadable: tuple[str, ...] = ()
+    """Folders that do not say whose they are; somebody must look."""
+
+    def is_empty(self, pid: int, boot_id: str) -> bool:
+        """Whether the agent of that pid and boot is gone with everything that it started, as far as written here."""
+        found = [former for former in self.formers if (former.agent.agent.pid, former.agent.boot_id) == (pid, boot_id)]
+        return bool(found) and all(former.empty for former in found)
+
+
+async def sweep(state_dir: Path) -> Swept:
+    """Clear what is left of every agent in `state_dir` that is gone."""
+    return await asyncio.to_thread(sweep_now, state_dir)
+
+
+def sweep_now(state_dir: Path) -> Swept:
+    """The same, for a caller that may block."""
+    formers: list[Former] = []
+    unreadable: list[str] = []
+    living = 0
+    for folder in sorted(state_dir.glob("agent-*")):
+        agent = records.read_agent(folder)
+        if agent is None:
+            unreadable += _leave_if_used(folder)
+        elif _lives(agent):
+            living += 1
+        else:
+            formers.append(_clear_agent(agent, folder))
+    return Swept(formers=tuple(formers), living=living, unreadable=tuple(unreadable))
+
+
+def _lives(agent: AgentRecord) -> bool:
+    return _same_boot(agent) and _same_numbers(agent) and agent.agent.lives
+
+
+def _same_boot(agent: AgentRecord) -> bool:
+    return agent.boot_id == records.boot_id()
+
+
+def _same_numbers(agent: AgentRecord) -> bool:
+    return agent.pid_namespace == records.pid_namespace()
+
+
+def _leave_if_used(folder: Path) -> list[str]:
+    """Without its agent's line, a folder is a remainder if it is empty, and damaged if it is not."""
+    with suppress(FileNotFoundError):
+        if records.tree_paths(folder):
+            return [str(folder)]
+        records.remove_folder(folder)
+    return []
+
+
+def _clear_agent(agent: AgentRecord, folder: Path) -> Former:
+    paths = records.tree_paths(folder)
+    if not _same_boot(agent):  # nothing survives a boot
+        doubts: list[str] = []
+        records.forget_trees(folder)
+    elif not _same_numbers(agent):
+        why = f"it ran in PID namespace {agent.pid_namespace}, which cannot be seen from {records.pid_namespace()}"
+        return Former(agent=agent, empty=False, why=why)
+    else:
+        doubts = list(filter(None, map(_clear_tree, paths)))
+        doubts += [f"{group} is not empty" for group in clearing.clear_groups(agent.groups)]
+        if agent.kind is BoundaryKind.GROUP:
+            doubts.append("a process group does not hold those who leave it")
+    if not agent.groups:
+        records.remove_folder(folder)
+    return Former(agent=agent, empty=not doubts, trees=len(paths), why="; ".join(doubts))
+
+
+def _clear_tree(path: Path) -> str:
+    """Clear one tree; why it is not surely empty. A record that was cut short is of a tree that never started."""
+    tree = records.read_tree(path)
+    if tree is None:
+        path.unlink(missing_ok=True)
+        return ""
+    state = clearing.clear(tree)
+    if state is Cleared.ALIVE:
+        return f"{tree.label}: some of it is still alive after SIGKILL; sweep again"
+    # A supervisor that outlived its agent removes the record itself, when it has seen everybody gone.
+    saw_it_through = not path.exists()
+    path.unlink(missing_ok=True)
+    if state is Cleared.EMPTY or saw_it_through:
+        return ""
+    return f"{tree.label}: its supervisor was killed too, so a process that changed its environment would not be found"

@@ -1,0 +1,236 @@
+"""One process tree inside its boundary, as the agent sees it.
+
+    ordered --forked--> recorded, go --> running --> ended        each step is a packet on the tree's own link
+        `---------------------`-- refused: nothing of it ran
+
+The end of the tree is the end of its supervisor, seen by a pidfd: the init of a PID namespace ends only when everybody
+in it has ended; other supervisors say so in their last packet, and if one was killed the agent clears up itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+from rota.model.value import Value
+from rota.runners.boundary import cgroup, clearing, procfs, wire
+from rota.runners.boundary.clearing import Cleared
+from rota.runners.boundary.errors import BoundaryFailed, CannotStart, DeadlinePassed, ZygoteGone
+from rota.runners.boundary.order import Ends, Order
+from rota.runners.boundary.promises import BoundaryKind
+from rota.runners.boundary.records import Process, TreeRecord
+
+_KILL_PATIENCE_S = 1.0
+
+
+class TreeEnd(Value, frozen=True, kw_only=True):
+    """How a tree ended, all of it.
+
+    `code` or `signal` of its main process; neither if nobody saw it. `leftovers` outlived the main process and were
+    killed. `exceeded` names bounds that it ran into: memory, cpu, processes. `lost`: its supervisor was killed.
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    oom: bool = False
+    leftovers: int = 0
+    killed_by_switch: bool = False
+    exceeded: tuple[str, ...] = ()
+    lost: bool = False
+
+
+class Tree:
+    """A started tree. `output` and `channel` belong to the caller, who closes them."""
+
+    def __init__(
+        self,
+        *,
+        label: str,
+        name: str,
+        kind: BoundaryKind,
+        order: Order,
+        ends: Ends,
+        on_gone: Callable[[Tree], None],
+    ) -> None:
+        self.label = label
+        self.name = name
+        self.pid = -1
+        self.surely_gone = True
+        self.output = ends.output
+        self.channel = ends.channel
+        self._kind = kind
+        self._order = order
+        self._link = ends.link
+        self._on_gone = on_gone
+        self._loop = asyncio.get_running_loop()
+        self._pidfd: int | None = None
+        self._supervisor: Process | None = None
+        self._report: wire.Message | None = None
+        self._killed = False
+        self._force_later: asyncio.TimerHandle | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._forked: asyncio.Future[None] = self._loop.create_future()
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[TreeEnd] = self._loop.create_future()
+        self._loop.add_reader(self._link, self._hear)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the main process and its group."""
+        self._say({"do": "signal", "number": int(number)})
+
+    def kill(self) -> None:
+        """SIGKILL for every process of the tree; `ended` tells when they are gone."""
+        if self._killed or self._ended.done():
+            return
+        self._killed = True
+        told = self._say({"do": "kill"})
+        self._force_later = self._loop.call_later(_KILL_PATIENCE_S if told else 0, self._force)
+
+    async def ended(self) -> TreeEnd:
+        """How it ended; returns only when every process of the tree was seen gone."""
+        return await asyncio.shield(self._ended)
+
+    async def forked(self) -> None:
+        """Wait until the supervisor is there; it waits for `go`."""
+        await asyncio.shield(self._forked)
+
+    def record(self) -> TreeRecord:
+        """What a later agent needs to know of this tree."""
+        assert self._supervisor is not None
+        return TreeRecord(
+            label=self.label,
+            name=self.name,
+            kind=self._kind,
+            supervisor=self._supervisor,
+            group=self._order.group,
+            limit_groups=self._order.limits.groups,
+        )
+
+    async def go(self) -> None:
+        """Let the program start; raises if it did not, when nothing of it is left."""
+        self._say({"do": "go"})
+        await asyncio.shield(self._started)
+
+    def uproot(self) -> None:
+        """Nobody will use this tree: kill it, should it come to life, and let go of it."""
+        self.kill()
+        os.close(self.output)
+        if self.channel:
+            self.channel.close()
+
+    def _say(self, message: wire.Message) -> bool:
+        try:
+            wire.send(self._link, message)
+        except OSError:
+            return False
+        return True
+
+    def _hear(self) -> None:
+        with suppress(BlockingIOError):
+            while (heard := wire.receive(self._link))[0] is not None:
+                self._understand(heard[0], heard[1])
+            self._loop.remove_reader(self._link)
+            if self._pidfd is None:
+                self._settle(lost=True)
+
+    def _understand(self, message: wire.Message, descriptors: list[int]) -> None:
+        match message["is"]:
+            case "forked":
+                self._on_forked(descriptors[0])
+            case "started":
+                self.pid = message["pid"]
+                _resolve(self._started)
+            case "ended" | "late" | "unforked":
+                self._report = message
+
+    def _on_forked(self, pidfd: int) -> None:
+        self._pidfd = pidfd
+        self._loop.add_reader(pidfd, self._on_supervisor_end)
+        pid = procfs.pid_of(pidfd)
+        seen = procfs.see(pid)
+        self._supervisor = Process(pid=pid, ticks=seen.ticks if seen else 0)
+        _resolve(self._forked)
+
+    def _on_supervisor_end(self) -> None:
+        assert self._pidfd is not None
+        self._loop.remove_reader(self._pidfd)
+        self._hear()
+        self._loop.remove_reader(self._link)
+        lost = self._report is None
+        if lost and self._kind is not BoundaryKind.NAMESPACE:
+            self._settling = self._loop.create_task(self._clear_up())
+        else:
+            self._settle(lost=lost)
+
+    async def _clear_up(self) -> None:
+        while (state := await asyncio.to_thread(clearing.clear, self.record())) is Cleared.ALIVE:
+            continue  # it waits for some seconds itself
+        self.surely_gone = state is Cleared.EMPTY
+        self._settle(lost=True)
+
+    def _settle(self, *, lost: bool) -> None:
+        """Nobody of the tree is left: let go of everything, and tell."""
+        if self._force_later:
+            self._force_later.cancel()
+        end = self._end(lost=lost)
+        self._remove_groups()
+        self._link.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+        _resolve(self._forked, self._refusal())
+        _resolve(self._started, self._refusal())
+        self._ended.set_result(end)
+        self._on_gone(self)
+
+    def _remove_groups(self) -> None:
+        for group in self._order.groups:
+            if not cgroup.remove(group, patience_s=0):
+                self._loop.run_in_executor(None, cgroup.remove, group)
+
+    def _end(self, *, lost: bool) -> TreeEnd:
+        report = self._report or {}
+        ended_by = report.get("signal") or (signal.SIGKILL if self._killed and not report else None)
+        exceeded = self._order.limits.exceeded(ended_by)
+        return TreeEnd(
+            code=report.get("code"),
+            signal=ended_by,
+            oom="memory" in exceeded,
+            leftovers=report.get("leftovers", 0),
+            killed_by_switch=report.get("switch", False),
+            exceeded=exceeded,
+            lost=lost and not self._killed,
+        )
+
+    def _refusal(self) -> Exception:
+        """Why it did not start, when it did not."""
+        report = self._report or {}
+        if report.get("failed"):
+            return CannotStart(f"{self.label}: {report['failed']}")
+        if self._supervisor is None and not report:
+            return ZygoteGone(f"{self.label} was not started: the process that starts trees is gone")
+        if report.get("is") == "late" or report.get("switch"):
+            return DeadlinePassed(f"{self.label} was not started: the deadline of this node has passed")
+        why = report.get("why", "it was killed before it started" if self._killed else "its supervisor was killed")
+        return BoundaryFailed(f"{self.label} was not started: {why}")
+
+    def _force(self) -> None:
+        """The supervisor did not do it in time: it is stopped, or waits for a process that the kernel holds."""
+        if self._kind is BoundaryKind.NAMESPACE and self._pidfd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        elif self._order.group:
+            cgroup.kill(self._order.group)
+
+
+def _resolve(future: asyncio.Future[None], refusal: Exception | None = None) -> None:
+    if future.done():
+        return
+    if refusal is None:
+        future.set_result(None)
+    else:
+        future.set_exception(refusal)
+        future.exception()  # whoever stopped waiting need not be told

@@ -1,0 +1,173 @@
+"""The zygote: a small process with one thread that forks supervisors, so that the agent never forks.
+
+Started by path, without site packages: `python -I -S zygote.py KIND CONTROL SWITCH AGENT`. It dies with the agent. For
+the namespace kind it is itself init of an outer PID namespace, whose end is the end of every tree in it: that closes
+the gap in which a supervisor is forked but has not yet asked to die with its parent. Other supervisors outlive it.
+
+It never runs user code, and never waits for anything but the next order.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from typing import NoReturn
+
+if not __package__:  # started by path; behind the standard library, so that nothing there is shadowed
+    sys.path.append(__file__.rsplit("/", 4)[0])
+
+from rota.runners.boundary import kernel, wire
+from rota.runners.boundary.enclosures import enclosure
+from rota.runners.boundary.supervisor import Supervisor
+from rota.runners.boundary.switch import Switch
+
+
+class Zygote:
+    """Takes orders from the agent and forks a supervisor for each."""
+
+    def __init__(self, kind: str, control: socket.socket, switch: Switch) -> None:
+        self._kind = kind
+        self._control = control
+        self._switch = switch
+        self._self = os.pidfd_open(os.getpid())
+        self._home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+
+    def rehearse(self) -> None:
+        """Raise now what would otherwise go wrong with every order."""
+        if self._kind == "namespace":
+            kernel.unshare(kernel.CLONE_NEWPID)
+            kernel.set_namespace(self._home, kernel.CLONE_NEWPID)
+
+    def serve(self) -> None:
+        """Fork until the agent is gone."""
+        while True:
+            message, descriptors = wire.receive(self._control)
+            if message is None:
+                return
+            self._fork(descriptors)
+
+    def _fork(self, descriptors: list[int]) -> None:
+        link = socket.socket(fileno=descriptors[0])
+        try:
+            if child := self._fork_supervisor():
+                pidfd = os.pidfd_open(child)
+                wire.tell(link, {"is": "forked"}, (pidfd,))
+                os.close(pidfd)
+            else:
+                self._supervise(link, descriptors)
+        except OSError as error:
+            wire.tell(link, {"is": "unforked", "why": str(error)})
+        link.close()
+        for descriptor in descriptors[1:]:
+            os.close(descriptor)
+
+    def _fork_supervisor(self) -> int:
+        """Fork; for the namespace kind into a PID namespace of its own, and come home."""
+        if self._kind != "namespace":
+            return os.fork()
+        kernel.unshare(kernel.CLONE_NEWPID)
+        try:
+            child = os.fork()
+        except OSError:
+            kernel.set_namespace(self._home, kernel.CLONE_NEWPID)
+            raise
+        if child:
+            kernel.set_namespace(self._home, kernel.CLONE_NEWPID)
+        return child
+
+    def _supervise(self, link: socket.socket, descriptors: list[int]) -> NoReturn:
+        """Be the supervisor of one tree, in the child."""
+        try:
+            self._settle()
+            _, output, packed, *channel = descriptors
+            order = wire.unpack(packed)
+            inside = enclosure(self._kind, order["group"])
+            Supervisor(order, link, output, channel[0] if channel else None, self._switch, inside).run()
+        except BaseException as error:  # noqa: BLE001 - the agent must hear of it, and no child may go on as a zygote
+            traceback.print_exc()
+            wire.tell(link, {"is": "unforked", "why": repr(error)})
+        finally:
+            os._exit(0)
+
+    def _settle(self) -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        kernel.call_me("rota-tree")
+        if self._kind == "namespace":
+            kernel.die_with_parent()
+            _leave_if_ended(self._self)
+        self._control.close()
+        os.close(self._self)
+        os.close(self._home)
+
+
+def enclose_self() -> None:
+    """Go on as init of a new PID namespace; the process that called waits outside, and each dies with the other."""
+    try:
+        kernel.unshare(kernel.CLONE_NEWPID)
+    except PermissionError:
+        _enter_user_namespace(os.getuid(), os.getgid())
+    parent = os.pidfd_open(os.getpid())
+    if child := os.fork():
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    kernel.die_with_parent()
+    _leave_if_ended(parent)
+    os.close(parent)
+
+
+def _enter_user_namespace(uid: int, gid: int) -> None:
+    """Without root: a namespace in which we keep our one user and group, and may make PID namespaces."""
+    kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+            file.write(text)
+
+
+def _leave_if_ended(process: int) -> None:
+    """The process that we are to die with may have ended before we asked for that."""
+    ended = select.poll()
+    ended.register(process, select.POLLIN)
+    if ended.poll(0):
+        os._exit(1)
+
+
+def _begin_clean(agent: int) -> None:
+    """Die with the agent, and hand on nothing of how it was started."""
+    kernel.die_with_parent()
+    if os.getppid() != agent:
+        sys.exit(1)
+    kernel.call_me("rota-zygote")
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def main(kind: str, control: int, switch: int, agent: int) -> None:
+    _begin_clean(agent)
+    link = socket.socket(fileno=control)
+    deadline = Switch(switch, writable=False)
+    try:
+        if kind == "namespace":
+            enclose_self()
+        zygote = Zygote(kind, link, deadline)
+        zygote.rehearse()
+    except OSError as error:
+        wire.tell(link, {"is": "refused", "why": str(error)})
+        return
+    os.close(switch)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps; the agent has a descriptor of each child
+    gc.disable()
+    gc.freeze()
+    wire.tell(link, {"is": "ready"})
+    zygote.serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,405 @@
+"""One worker process as the agent sees it: gives it orders, hears its reports, sees it gone.
+
+    starting ──ready──> at work ──idle, changed or not needed──> retiring ──> gone
+        `── broken, dead, too slow ──> gone           `── killed, spoiled, dead ──> gone
+
+The worker is not trusted: whatever it sends, the agent uses bounded memory and reports each attempt once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from rota.model.moment import micros
+from rota.model.states import Outcome
+from rota.runners.boundary.order import TreeSpec
+from rota.runners.boundary.tree import Tree, TreeEnd
+from rota.runners.boundary.yard import Yard
+from rota.runners.desk import Desk
+from rota.runners.endings import Ending, asked, bounded, checked, of_tree, unstarted
+from rota.runners.live import Live
+from rota.runners.pipe import Pipe
+from rota.runners.scribe import Scribe
+from rota.runners.timers import Timers
+from rota.runners.wire import (
+    MAIN,
+    REPORT_MAX,
+    Failure,
+    Inbox,
+    Order,
+    Orders,
+    Report,
+    Setup,
+    SpoiledChannel,
+    Task,
+    framed,
+)
+
+START_S = 60.0
+"""How long a worker may take to load its app, and to begin with what it is given."""
+RETIRE_S = 2.0
+CODES = 1000
+TAIL = 2000
+"""How much is kept of what a worker prints when it has nothing to do."""
+_READ = 64 * 1024
+_SHARED = b"[rota: printed by the process that runs this item and others at a time]\n"
+
+_decode = msgspec.msgpack.Decoder(Report).decode
+
+
+class Shop:
+    """What all workers of a crew use."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, yard: Yard, desk: Desk, scribe: Scribe, timers: Timers) -> None:
+        self.loop = loop
+        self.yard = yard
+        self.desk = desk
+        self.scribe = scribe
+        self.timers = timers
+
+
+class Boss(Protocol):
+    """Who hires workers."""
+
+    def freed(self, hand: Hand) -> None:
+        """It is ready, or has room again."""
+        ...
+
+    def gone(self, hand: Hand, unborn: Ending | None) -> None:
+        """It is no more; with a reason if it was never ready."""
+        ...
+
+
+class Hand:
+    """A worker. Its boss gives it no more than it can take."""
+
+    def __init__(self, shop: Shop, boss: Boss, spec: TreeSpec, setup: Setup, stamp: object) -> None:
+        self.stamp = stamp
+        self.capacity = setup.concurrency
+        self.idle_since = shop.loop.time()
+        self.given_since = 0.0
+        self.is_ready = False
+        self.is_retiring = False
+        self.over = False
+        self._shop = shop
+        self._boss = boss
+        self._spec = spec
+        self._setup = setup
+        self._lives: dict[int, Live] = {}
+        self._last = 0
+        self._known: set[int] = set()
+        self._held: list[tuple[Live, Ending, float]] = []
+        self._tree: Tree | None = None
+        self._link: socket.socket | None = None
+        self._pipe: Pipe | None = None
+        self._inbox = Inbox(REPORT_MAX)
+        self._unsent = bytearray()
+        self._tail = b""
+        self._wrong: str | None = None
+        self._broken: Ending | None = None
+        self._is_killed = False
+        self._is_forced = False
+
+    @property
+    def busy(self) -> int:
+        return len(self._lives)
+
+    @property
+    def room(self) -> int:
+        return self.capacity - len(self._lives)
+
+    @property
+    def started(self) -> bool:
+        """Whether any of its items has started."""
+        return any(live.started_s is not None for live in self._lives.values())
+
+    async def run(self) -> None:
+        """Live from start to end."""
+        try:
+            self._tree = await self._shop.yard.start(self._spec)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            self.over = True
+            self._boss.gone(self, unstarted(error, self._spec.label))
+            return
+        self._attach(self._tree)
+        if self._is_killed:
+            self._tree.kill()
+        self._gone(await self._tree.ended())
+
+    def give(self, lives: Sequence[tuple[Live, Task]]) -> None:
+        """Hand over attempts, all in one frame."""
+        self.given_since = self._shop.loop.time()
+        tasks = []
+        orders = []
+        number = self._last
+        for live, task in lives:
+            number += 1
+            live.place = self
+            live.number = number
+            self._lives[number] = live
+            orders.append(_order(live, task))
+            if task.number not in self._known:
+                self._known.add(task.number)
+                tasks.append(task)
+        self._last = number
+        self._send(Orders(tasks, orders, []))
+
+    def stop(self, live: Live) -> None:
+        if live.where == MAIN and self._tree is not None and not self._setup.shared:
+            self.is_retiring = True  # whatever the signal hits, it must not be another item
+            self._tree.signal(signal.SIGTERM)
+        else:
+            self._send(Orders([], [], [live.number]))
+
+    def kill(self, live: Live | None = None) -> None:
+        """Kill the process, with all items in it."""
+        self.is_retiring = True
+        self._is_killed = True
+        self._is_forced = self._is_forced or live is not None
+        if self._tree is not None:
+            self._tree.kill()
+
+    def retire(self) -> None:
+        """End when there is nothing more to do."""
+        self.is_retiring = True
+        if self.busy == 0 and self._link is not None:
+            self._link.shutdown(socket.SHUT_WR)
+            self._shop.timers.at(self._shop.loop.time() + RETIRE_S, self)
+        elif self._tree is None:
+            self.kill()
+
+    def ring(self, what: int) -> None:
+        """It should be ready, or gone, by now."""
+        if not self.is_ready:
+            self.give_up("was not ready")
+        elif self.is_retiring:
+            self.kill()
+
+    def give_up(self, what: str) -> None:
+        """It does not do what it was told."""
+        self._wrong = self._wrong or f"the worker {what} within {START_S:g} s"
+        self.kill()
+
+    def _attach(self, tree: Tree) -> None:
+        assert tree.channel is not None
+        self._link = tree.channel
+        self._link.setblocking(False)
+        self._pipe = Pipe(tree.output, self._shop.loop, self._shop.scribe, self._printed)
+        self._shop.loop.add_reader(self._link, self._hear)
+        self._shop.timers.at(self._shop.loop.time() + START_S, self)
+        self._send(self._setup)
+
+    def _send(self, message: Setup | Orders) -> None:
+        if self._link is None:
+            return
+        frame = framed(message)
+        if not self._unsent:
+            try:
+                sent = self._link.send(frame)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # its end will be seen
+            if sent == len(frame):
+                return
+            frame = frame[sent:]
+            self._shop.loop.add_writer(self._link, self._send_on)
+        self._unsent += frame
+
+    def _send_on(self) -> None:
+        assert self._link is not None
+        try:
+            sent = self._link.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._unsent)
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._shop.loop.remove_writer(self._link)
+
+    def _hear(self) -> None:
+        assert self._link is not None
+        try:
+            data = self._link.recv(_READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._cut_off()
+            return
+        try:
+            for frame in self._inbox.feed(data):
+                self._understand(_decode(frame))
+        except (SpoiledChannel, msgspec.MsgspecError, KeyError, UnicodeError) as error:
+            self._wrong = f"the worker wrote to its channel what it must not: {error}"
+            self._cut_off()
+
+    def _cut_off(self) -> None:
+        """Nothing more is heard of it: so nothing more may happen in it."""
+        assert self._link is not None
+        self._shop.loop.remove_reader(self._link)
+        if self._unsent:
+            self._unsent.clear()
+            self._shop.loop.remove_writer(self._link)
+        if not self.is_retiring or self.busy:
+            self._shop.loop.call_later(_LAST_WORDS_S, self._force)
+
+    def _force(self) -> None:
+        if self._tree is not None and not self.over:
+            self._tree.kill()
+
+    def _understand(self, report: Report) -> None:
+        now = self._shop.loop.time()
+        if report.ready and not self.is_ready:
+            self.is_ready = True
+            self.idle_since = now
+            self._boss.freed(self)
+        if report.broken is not None:
+            self._broken = Ending(Outcome.FAILED, bounded(report.broken.cause), bounded(report.broken.message))
+        for number, at_s, where in report.started:
+            live = self._lives[number]
+            live.where = where
+            if live.started_s is None:
+                self._shop.desk.started(live, at_s if 0 < at_s <= now else now)
+        for number, data in report.output:
+            self._shop.desk.print(self._lives[number], data)
+        if report.done or report.failed:
+            self._hear_ends(report, now)
+
+    def _hear_ends(self, report: Report, now: float) -> None:
+        if self._pipe is not None and not self._setup.shared:
+            self._pipe.drain()
+        ends: list[tuple[Live, float | None, float, Ending]]
+        ends = [(self._lives.pop(n), start, end, checked(result)) for n, start, end, result in report.done]
+        ends += [(self._lives.pop(each.number), each.started_s, each.ended_s, _failed(each)) for each in report.failed]
+        for live, started_s, ended_s, ending in ends:
+            if started_s is not None and live.started_s is None:
+                live.started_s = started_s if 0 < started_s <= now else now
+            ended_s = ended_s if (live.started_s or 0) <= ended_s <= now else now
+            if live.why is not None and ended_s >= live.asked_s:
+                ending = asked(live.attempt, live.why, "stopped when it was told to")
+            if report.left:
+                self._held.append((live, ending, ended_s))
+            else:
+                self._shop.desk.end(live, ending, ended_s)
+        self._after_ends(report.left, now)
+
+    def _after_ends(self, left: bool, now: float) -> None:
+        if left:
+            self.is_retiring = True
+            self._force()
+            return
+        if not self._lives:
+            self.idle_since = now
+            if self.is_retiring:
+                self.retire()
+                return
+        if not self.is_retiring and not self.over:
+            self._boss.freed(self)
+
+    def _printed(self, data: bytes) -> None:
+        """The process has printed something: its only item did, or nobody can say who."""
+        live = next(iter(self._lives.values()), None)
+        if live is None:
+            self._tail = (self._tail + data)[-TAIL:]
+            return
+        if len(self._lives) > 1 and live.printed is None:
+            self._shop.desk.print(live, _SHARED)
+        self._shop.desk.print(live, data)
+
+    def _gone(self, end: TreeEnd) -> None:
+        self.over = True
+        assert self._link is not None
+        assert self._pipe is not None
+        if self._wrong is None:
+            self._hear_rest()
+        self._pipe.close()
+        self._shop.loop.remove_reader(self._link)
+        self._shop.loop.remove_writer(self._link)
+        self._link.close()
+        now = self._shop.loop.time()
+        for live, ending, ended_s in self._held:
+            self._shop.desk.print(live, _LEFT)
+            self._shop.desk.end(live, ending, ended_s)
+        several = len(self._lives) > 1
+        lives, self._lives = list(self._lives.values()), {}
+        for live in lives:
+            self._shop.desk.end(live, self._ending(live, end, several=several), now)
+        self._boss.gone(self, None if self.is_ready else self._unborn(end))
+
+    def _hear_rest(self) -> None:
+        """Its last words may still be in the channel."""
+        assert self._link is not None
+        try:
+            while data := self._link.recv(_READ):
+                for frame in self._inbox.feed(data):
+                    self._understand(_decode(frame))
+        except (OSError, SpoiledChannel, msgspec.MsgspecError, KeyError, UnicodeError):
+            return
+
+    def _ending(self, live: Live, end: TreeEnd, *, several: bool) -> Ending:
+        if live.why is not None:
+            how = "ended by SIGTERM" if end.signal == signal.SIGTERM else "was killed"
+            return asked(live.attempt, live.why, how)
+        if self._is_forced:
+            text = "its worker was killed, because another item in it did not stop when it was told to"
+            return Ending(Outcome.LOST, message=text)
+        ending = of_tree(end, live.attempt.bounds, "the worker process")
+        if self._wrong is not None:
+            ending = Ending(Outcome.FAILED, "channel", bounded(self._wrong))
+        elif ending.outcome is Outcome.SUCCEEDED:
+            text = "the worker process ended with exit code 0 before the function returned"
+            ending = Ending(Outcome.FAILED, "0", text, 0)
+        if several and ending.outcome is Outcome.FAILED:
+            return Ending(Outcome.LOST, message=f"{ending.message}; which of its items is to blame is not known")
+        return ending
+
+    def _unborn(self, end: TreeEnd) -> Ending:
+        """Why it never worked."""
+        if self._broken is not None:
+            return self._broken
+        ending = of_tree(end, self._spec.bounds, "the worker process")
+        text = self._wrong or f"{ending.message or 'the worker process ended'} before it was ready"
+        words = self._tail.decode(errors="replace").strip()
+        outcome = ending.outcome if ending.outcome is Outcome.LOST and self._wrong is None else Outcome.FAILED
+        return Ending(outcome, ending.cause or "start", bounded(f"{text}: {words}" if words else text))
+
+
+_LAST_WORDS_S = 0.5
+"""How long a worker that has closed its channel may take to end by itself, so that its exit code is seen."""
+_LEFT = b"[rota: the task left processes behind; they were killed]\n"
+
+
+def _order(live: Live, task: Task) -> Order:
+    attempt = live.attempt
+    return Order(
+        live.number,
+        task.number,
+        attempt.item_id,
+        attempt.attempt,
+        attempt.token,
+        attempt.run_id,
+        attempt.index,
+        attempt.idempotency_key,
+        attempt.params or None,
+        attempt.number,
+        attempt.info,
+        None if attempt.slot_at is None else micros(attempt.slot_at),
+        attempt.config if task.runner == "http" else None,
+    )
+
+
+def _failed(failure: Failure) -> Ending:
+    return Ending(Outcome.FAILED, bounded(failure.cause), bounded(failure.message), _small(failure.code))
+
+
+def _small(code: int | None) -> int | None:
+    return code if code is not None and 0 <= code < CODES else None

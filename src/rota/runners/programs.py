@@ -1,0 +1,204 @@
+"""Programs: every attempt has a process tree of its own, inside its own boundary."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import signal
+import stat
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from rota.model.states import Outcome
+from rota.model.work import RESULT_MAX, Attempt
+from rota.runners import environment
+from rota.runners.boundary.order import TreeSpec
+from rota.runners.boundary.tree import Tree, TreeEnd
+from rota.runners.endings import Ending, asked, checked, of_tree, too_large, unstarted
+from rota.runners.hand import Shop
+from rota.runners.live import Live
+from rota.runners.pipe import Pipe
+from rota.runners.room import Room
+
+FOLDER = "rota-results-"
+
+log = structlog.get_logger()
+
+
+class Programs:
+    """The attempts that are programs, waiting and running."""
+
+    def __init__(self, shop: Shop, room: Room, node: Mapping[str, str]) -> None:
+        self._shop = shop
+        self._room = room
+        self._node = node
+        self._waiting: deque[Live] = deque()
+        self._running: dict[Program, asyncio.Task[None]] = {}
+        self._results = _own_folder()
+
+    def add(self, live: Live) -> None:
+        self._waiting.append(live)
+
+    def pump(self) -> None:
+        while self._waiting:
+            if self._waiting[0].over:
+                self._waiting.popleft()
+            elif self._room.take(self):
+                program = Program(self._shop, self._waiting.popleft(), self._results, self._node)
+                self._running[program] = self._shop.loop.create_task(self._run(program))
+            else:
+                return
+
+    def kill(self) -> None:
+        self._waiting.clear()
+        for program in self._running:
+            program.kill()
+
+    async def see_gone(self) -> None:
+        if self._running:
+            await asyncio.wait(self._running.values())
+        shutil.rmtree(self._results, ignore_errors=True)
+
+    async def _run(self, program: Program) -> None:
+        try:
+            await program.run()
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave an attempt without an end
+            log.exception("a program was lost", attempt=label_of(program.live.attempt))
+            program.kill()
+            self._shop.desk.end(program.live, Ending(Outcome.LOST, message=f"a fault in this node: {error}"), None)
+        finally:
+            del self._running[program]
+            self._room.give_back()
+
+
+class Program:
+    """One program."""
+
+    def __init__(self, shop: Shop, live: Live, results: Path, node: Mapping[str, str]) -> None:
+        self._shop = shop
+        self.live = live
+        self._node = node
+        self._folder = results / f"{live.attempt.item_id}.{live.attempt.attempt}"
+        self._tree: Tree | None = None
+        self._is_killed = False
+        live.place = self
+
+    async def run(self) -> None:
+        """From start to end."""
+        shop, live = self._shop, self.live
+        label = label_of(live.attempt)
+        try:
+            self._tree = await shop.yard.start(self._spec(label))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            self._forget_folder()
+            shop.desk.end(live, self._unstarted(error, label), None)
+            return
+        pipe = Pipe(self._tree.output, shop.loop, shop.scribe, self._printed)
+        shop.desk.started(live, shop.loop.time())
+        if self._is_killed:
+            self._tree.kill()
+        end = await self._tree.ended()
+        ended_s = shop.loop.time()
+        pipe.close()
+        shop.desk.end(live, self._ending(end), ended_s)
+        self._forget_folder()
+
+    def stop(self, live: Live) -> None:
+        if self._tree is not None:
+            self._tree.signal(signal.SIGTERM)
+
+    def kill(self, live: Live | None = None) -> None:
+        self._is_killed = True
+        if self._tree is not None:
+            self._tree.kill()
+
+    def _spec(self, label: str) -> TreeSpec:
+        attempt = self.live.attempt
+        argv = attempt.config.get("argv")
+        assert isinstance(argv, list)
+        self._make_folder(attempt.bounds.user)
+        return TreeSpec(
+            argv=tuple(str(argument) for argument in argv),
+            env=environment.of_program(attempt, self._node, str(self._folder / "result")),
+            bounds=attempt.bounds,
+            hold_s=attempt.hold_s,
+            label=label,
+        )
+
+    def _printed(self, data: bytes) -> None:
+        self._shop.desk.print(self.live, data)
+
+    def _unstarted(self, error: Exception, label: str) -> Ending:
+        live = self.live
+        return unstarted(error, label) if live.why is None else Ending(live.why, "cancel", "was cancelled at its start")
+
+    def _ending(self, end: TreeEnd) -> Ending:
+        live = self.live
+        if end.leftovers:
+            self._printed(b"[rota: %d processes outlived the program; they were killed]\n" % end.leftovers)
+        if live.why is not None and not end.killed_by_switch:
+            how = "ended by SIGTERM" if end.signal == signal.SIGTERM else "was killed"
+            return asked(live.attempt, live.why, how if end.code is None else f"stopped with exit code {end.code}")
+        ending = of_tree(end, live.attempt.bounds, "the program")
+        if ending.outcome is not Outcome.SUCCEEDED:
+            return ending
+        return _with_result(self._folder / "result")._replace(code=0)
+
+    def _make_folder(self, user: str | None) -> None:
+        """A folder for the result, which the program's user and nobody else may use."""
+        self._folder.mkdir(mode=0o700)
+        if user is not None and os.geteuid() == 0:
+            with suppress(KeyError):  # the boundary will say that there is no such user
+                entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
+                os.chown(self._folder, entry.pw_uid, entry.pw_gid)
+
+    def _forget_folder(self) -> None:
+        try:
+            (self._folder / "result").unlink(missing_ok=True)
+            self._folder.rmdir()
+        except OSError:  # it put other things there, perhaps many
+            self._shop.loop.run_in_executor(None, partial(shutil.rmtree, self._folder, ignore_errors=True))
+
+
+def label_of(attempt: Attempt) -> str:
+    return f"run-{attempt.run_id}.item-{attempt.item_id}.attempt-{attempt.attempt}"
+
+
+def _with_result(path: Path) -> Ending:
+    """A success, with what the program wrote as its result, if it did. It is a stranger's file: no links are followed,
+    and nothing but a plain file is read."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return checked(None)
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            return checked(None)
+        if found.st_size > RESULT_MAX:
+            return too_large(found.st_size)
+        text = os.read(file, RESULT_MAX).decode(errors="surrogateescape").strip()
+    finally:
+        os.close(file)
+    return checked(text or None)
+
+
+def _own_folder() -> Path:
+    """A folder that everybody may pass and nobody may list, in place of those that dead agents left."""
+    place = Path(tempfile.gettempdir())
+    for folder in place.glob(f"{FOLDER}*"):
+        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
+        with suppress(OSError, ValueError):
+            if folder.stat().st_uid == os.geteuid() and not Path(f"/proc/{int(pid)}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+    own = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+    own.chmod(0o711)
+    return own

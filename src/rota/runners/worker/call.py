@@ -1,0 +1,151 @@
+"""How a function is called for an item, and how its end is put into words."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from rota.model.work import MESSAGE_MAX, RESULT_MAX
+from rota.runners.wire import Failure
+from rota.runners.worker.faults import Fault
+from rota.runners.worker.item import Item
+from rota.runners.worker.ticks import monotonic
+
+GIVEN = ("info", "number")
+"""What an assigned item hands to its function, where the function has a parameter of that name."""
+CAUSES_MAX = 50
+_OWN = __file__.rpartition("/")[0]
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Caller:
+    """A function and what it takes."""
+
+    __slots__ = ("_any", "_given", "_names", "_required", "function", "is_async", "listens")
+
+    def __init__(self, function: Callable[..., Any], *, listens: bool = False) -> None:
+        self.function = function
+        self.listens = listens
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__ is as good
+        )
+        named = _named(function)
+        self._any = named is None or any(each.kind is each.VAR_KEYWORD for each in named)
+        plain = [each for each in named or () if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+        self._names = frozenset(each.name for each in plain)
+        self._required = frozenset(each.name for each in plain if each.default is each.empty)
+        self._given = tuple(name for name in GIVEN if name in self._names)
+
+    def arguments(self, item: Item) -> dict[str, Any]:
+        """What the function is called with. Raises TypeError if it cannot be called with that."""
+        arguments = dict(item.order.params) if item.order.params else {}
+        if self._given and item.order.item_number is not None:
+            known = {"info": item.info, "number": item.order.item_number}
+            arguments |= {name: known[name] for name in self._given}
+        if not self._any and not arguments.keys() <= self._names:
+            raise TypeError(self._complaint("does not take", arguments.keys() - self._names))
+        if not self._required <= arguments.keys():
+            raise TypeError(self._complaint("is not given", self._required - arguments.keys()))
+        return arguments
+
+    def _complaint(self, what: str, names: frozenset[str] | set[str]) -> str:
+        name = getattr(self.function, "__name__", "the function")
+        takes = f"takes {', '.join(sorted(self._names))}" if self._names else "takes no parameters"
+        return f"{name}() {what} {', '.join(sorted(names))}; it {takes}"
+
+
+def _named(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """The parameters; none for functions that do not tell."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError):
+        return None
+
+
+def encoded(value: object) -> str | None:
+    """A result as it is kept. Raises Fault."""
+    if value is None:
+        return None
+    try:
+        text = _encode(value)
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Fault(
+            "result",
+            f"the result cannot be written as JSON ({_words(error)}); return only null, true, false, finite numbers, "
+            "texts, lists and mappings of them",
+        ) from None
+    if size > RESULT_MAX:
+        raise Fault(
+            "result",
+            f"the result takes {size} bytes as JSON; at most {RESULT_MAX} are kept. Write it to a file, a database or "
+            "an object store, and return where it is",
+        )
+    return text
+
+
+def failure(item: Item, error: BaseException) -> Failure:
+    """An attempt that ended by an exception."""
+    return Failure(item.number, item.started_s, monotonic(), causes(error), described(error), _exit_code(error))
+
+
+def causes(error: BaseException) -> str:
+    """What a retry policy may call an exception: its exit code, its class and the bases of that."""
+    if isinstance(error, Fault):
+        return error.cause
+    code = _exit_code(error)
+    first = ["memory"] if isinstance(error, MemoryError) else [] if code is None else [str(code)]
+    kinds = [kind.__name__ for kind in type(error).__mro__ if kind not in (BaseException, object)]
+    return " ".join([*first, *kinds[:CAUSES_MAX]])
+
+
+def described(error: BaseException) -> str:
+    """An exception in a line or a few: its type and its text, bounded, and fit for every store."""
+    if isinstance(error, Fault):
+        return bounded(str(error))
+    text = _words(error)
+    name = type(error).__name__
+    return bounded(f"{name}: {text}" if text else name)
+
+
+def bounded(text: str) -> str:
+    """A text that is not too long and holds nothing that a store refuses."""
+    text = text[: MESSAGE_MAX + 1].encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+    return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 1] + "…"
+
+
+def told(error: BaseException) -> str:
+    """The traceback, from the user's code on."""
+    if isinstance(error, Fault):
+        return ""
+    trace = at = error.__traceback__
+    while at is not None:
+        trace = at.tb_next if at.tb_frame.f_code.co_filename.startswith(_OWN) else trace
+        at = at.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, trace))
+    except Exception:  # noqa: BLE001 - exceptions are user code too
+        return f"{type(error).__name__}\n"
+
+
+def succeeds(error: BaseException) -> bool:
+    """Whether a function that left this way meant to say that all is well."""
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def _exit_code(error: BaseException) -> int | None:
+    if isinstance(error, Fault):
+        return error.code
+    if not isinstance(error, SystemExit):
+        return None
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - exceptions are user code too
+        return "(its text cannot be shown)"

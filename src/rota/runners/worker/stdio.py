@@ -1,0 +1,94 @@
+"""The outputs of a worker: what a task prints goes to the log of its item, and what it does to them ends with it."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+_SPARE = (1, 2)
+
+
+class Outputs:
+    """Descriptors 1 and 2 and the objects over them, as they were at the start and shall be for each item."""
+
+    def __init__(self) -> None:
+        self._spare = [os.dup(number) for number in _SPARE]
+        self._inode = os.fstat(1).st_ino
+        self._streams: list[Any] = []
+
+    def install(self, streams: list[Any] | None = None) -> None:
+        """Make these the outputs; by default plain ones that write every line at once."""
+        self._streams = [_plain(number) for number in _SPARE] if streams is None else streams
+        sys.stdout, sys.stderr = self._streams
+
+    def settle(self) -> None:
+        """Bring out all that was printed, and mend what a task has closed or replaced."""
+        for stream in {sys.stdout, sys.stderr, *self._streams}:
+            with suppress(Exception):  # it may be an object of the task
+                stream.flush()
+        for number, spare in zip(_SPARE, self._spare, strict=True):
+            if not self._is_ours(number):
+                os.dup2(spare, number)
+        if [sys.stdout, sys.stderr] != self._streams or any(stream.closed for stream in self._streams):
+            self.install()
+
+    def _is_ours(self, number: int) -> bool:
+        try:
+            return os.fstat(number).st_ino == self._inode
+        except OSError:
+            return False
+
+
+def _plain(number: int) -> io.TextIOWrapper:
+    raw = open(number, "wb", buffering=io.DEFAULT_BUFFER_SIZE, closefd=False)  # noqa: SIM115 - a descriptor
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+class Bytes(io.BufferedIOBase):
+    """An output that hands what is written to `take`, from whatever task or thread it comes. It cannot be closed."""
+
+    def __init__(self, take: Callable[[bytes], None], number: int) -> None:
+        self._take = take
+        self._number = number
+
+    def write(self, data: Any) -> int:
+        data = bytes(data)
+        self._take(data)
+        return len(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._number
+
+    def close(self) -> None:
+        return
+
+
+class Text(io.TextIOBase):
+    """The same for texts. Unlike the usual kind it keeps nothing back, as the next writer may be another task."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, take: Callable[[bytes], None], number: int) -> None:
+        self.buffer = Bytes(take, number)
+        self._take = take
+
+    def write(self, text: str) -> int:
+        self._take(text.encode(errors="backslashreplace"))
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.buffer.fileno()
+
+    def close(self) -> None:
+        return

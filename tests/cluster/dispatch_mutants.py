@@ -1,0 +1,142 @@
+"""Wrong ways to dispatch and to hold a lease, put over the product inside a node process. The judges must catch each.
+
+| mutant          | what it does                                                                                    |
+|-----------------|-------------------------------------------------------------------------------------------------|
+| kept_board      | goes on with what it knew although another node has made rounds since                            |
+| counted_first   | reads what runs and what waits, then takes the lock (check, then act)                            |
+| counted_in_lock | takes the lock and counts in one statement, whose snapshot is older than the lock (PostgreSQL)   |
+| batch_order     | takes the oldest few of the queue and puts only these in order                                   |
+| no_switch       | never tells the switches of its process trees when to act                                        |
+
+In the first four every node makes a round whenever something arrives, as it must be able to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import select, text, update
+
+from rota.backends.sql import rounds, schema
+from rota.backends.sql.store import SqlStore
+from rota.backends.sql.transaction import Transaction
+from rota.loops.dispatcher import Dispatcher
+from rota.loops.member import Member
+from rota.model.dispatch import Board, Pulse, Ready, Round, Seated
+
+BATCH = 30
+FAR_S = 3600.0
+
+_QUEUE = (
+    "item_id",
+    "lane_id",
+    "node_id",
+    "attempt",
+    "run_id",
+    "job_id",
+    "start_by_at",
+    "not_before_at",
+    "failures",
+    "losses",
+    "avoid_id",
+    "state",
+)
+
+
+def kept_board() -> None:
+    make = SqlStore._round
+
+    def going_on(self: SqlStore, tx: Transaction, node_id: int, board: Board, batch_max: int) -> Round:
+        d = schema.dispatch.c
+        if board.epoch is not None:
+            tx.conn.execute(update(schema.dispatch).where(d.id == 1).values(holder=node_id))
+            board.epoch = tx.conn.scalars(select(d.epoch).where(d.id == 1)).one()
+        return make(self, tx, node_id, board, batch_max)
+
+    SqlStore._round = going_on  # type: ignore[method-assign]
+    _everybody_makes_rounds()
+
+
+def counted_first() -> None:
+    columns = [schema.queue.c[name] for name in _QUEUE]
+    _count_by(lambda tx: tx.conn.execute(select(*columns)).all())
+
+
+def counted_in_lock() -> None:
+    columns = ", ".join(f"q.{name}" for name in _QUEUE)
+    source = "rota_dispatch d LEFT JOIN rota_queue q ON q.item_id > 0"
+    both = text(f"SELECT {columns} FROM {source} WHERE d.id = 1 FOR UPDATE OF d")
+    _count_by(lambda tx: [row for row in tx.conn.execute(both) if row.item_id is not None])
+
+
+def _count_by(count: Callable[[Transaction], Sequence[Any]]) -> None:
+    """Rebuild the board in every round, from what was counted before the product took the lock."""
+    make = SqlStore._round
+
+    def too_soon(self: SqlStore, tx: Transaction, node_id: int, board: Board, batch_max: int) -> Round:
+        board.forget()
+        seen = count(tx)
+
+        def rebuild(tx: Transaction, board: Board) -> None:
+            self._know_lanes(tx, board, {row.lane_id for row in seen})
+            waiting = [_ready(row) for row in seen if row.state == "ready"]
+            board.rebuild(waiting, [_seated(row) for row in seen if row.state != "ready"])
+
+        self._rebuild = rebuild  # type: ignore[method-assign]
+        return make(self, tx, node_id, board, batch_max)
+
+    SqlStore._round = too_soon  # type: ignore[method-assign]
+    _everybody_makes_rounds()
+
+
+def _seated(row: Any) -> Seated:
+    return Seated(row.item_id, row.lane_id, row.node_id, row.attempt)
+
+
+def _ready(row: Any) -> Ready:
+    times = (row.start_by_at, row.not_before_at)
+    return Ready(
+        row.item_id, row.run_id, row.job_id, row.lane_id, *times, row.attempt, row.failures, row.losses, row.avoid_id
+    )
+
+
+def batch_order() -> None:
+    make = SqlStore._round
+    rounds._WAITING = rounds._WAITING.order_by(schema.queue.c.item_id).limit(BATCH)
+
+    def afresh(self: SqlStore, tx: Transaction, node_id: int, board: Board, batch_max: int) -> Round:
+        board.forget()
+        return make(self, tx, node_id, board, batch_max)
+
+    SqlStore._round = afresh  # type: ignore[method-assign]
+    _everybody_makes_rounds()
+
+
+def _everybody_makes_rounds() -> None:
+    def always(self: Dispatcher, pulse: Pulse, node_id: int) -> bool:
+        waits = [at for at in (pulse.arrived_us, pulse.next_us) if at is not None]
+        return any(at <= pulse.now_us for at in waits)
+
+    Dispatcher._must_act = always  # type: ignore[method-assign]
+
+
+def no_switch() -> None:
+    once = Member.once
+
+    async def late(self: Member) -> float:
+        crew = self._crew
+        self._crew = None
+        try:
+            return await once(self)
+        finally:
+            self._crew = crew
+            if crew is not None:
+                crew.renew(self._clock.boottime() + FAR_S)
+
+    Member.once = late  # type: ignore[method-assign]
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    mutant.__name__: mutant for mutant in (kept_board, counted_first, counted_in_lock, batch_order, no_switch)
+}

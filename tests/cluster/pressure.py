@@ -1,0 +1,178 @@
+"""Six tenants who want three times what the caps allow, on two executors of which one is killed and restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from tests.checkers import order
+from tests.checkers.executing import START, Verdict, share_at
+from tests.checkers.firing import quantiles
+from tests.cluster.rounds import lanes_of, rounds_of, watch_rounds
+from tests.cluster.shift import SECOND_NS, Shift, a_shift
+
+GLOBAL_CAP = 10
+TENANTS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "seven": 7}
+SEATS = 16
+MS = (40, 120)
+TURN_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the judges say, and whether the run could prove anything."""
+
+    execution: Verdict
+    order: order.Verdict
+    at_cap: float
+    latency_s: list[float]
+    items: int
+    ended: int
+    lost: int
+    takeovers: int
+    full_after: bool
+    surprises: list[str]
+
+    @property
+    def found(self) -> set[str]:
+        """The kinds of violations."""
+        both = {**self.execution.kinds, **self.order.kinds}
+        return {kind for kind, count in both.items() if count}
+
+    def evidence(self) -> str:
+        first = [*self.execution.caps[:3], *self.execution.two_nodes[:3], *self.execution.tokens[:3]]
+        for kind in self.order.kinds:
+            first += getattr(self.order, kind)[:3]
+        return "\n".join([str(self), *map(str, first), *self.surprises[:5]])
+
+    def __str__(self) -> str:
+        late = " ".join(f"{name}={value * 1000:.1f}ms" for name, value in quantiles(self.latency_s).items())
+        return (
+            f"execution {self.execution}\n  order {self.order} takeovers={self.takeovers}\n  items {self.ended} of "
+            f"{self.items} ended, {self.lost} attempts lost with a node, {self.at_cap:.0%} of the time at the global "
+            f"cap of {GLOBAL_CAP}\n  start minus commit of the grant {late} (n={len(self.latency_s)})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """What one run is made of."""
+
+    seconds: float
+    seed: int = 1
+    kill: bool = True
+    mutant: str | None = None
+    drained: bool = True
+    """Whether all must end, and the caps are then filled once more, to see that no seat was lost."""
+
+
+async def under_pressure(url: str, scene: Pressure, folder: Path) -> Outcome:
+    """Run a scene and judge it."""
+    async with a_shift(url, folder, settings={"ROTA_EXECUTOR_SEATS": str(SEATS)}) as shift:
+        await watch_rounds(shift.witness)
+        await shift.control.set_capacity(GLOBAL_CAP)
+        for tenant, cap in TENANTS.items():
+            await shift.control.set_quota(tenant, cap=cap)
+        await shift.start("node-0", "node-1", mutant=scene.mutant)
+        since = time.monotonic_ns()
+        async with asyncio.TaskGroup() as group:
+            offered = group.create_task(_offer(shift, scene))
+            if scene.kill:
+                group.create_task(_kill_and_restart(shift, scene.seconds / 3))
+        with suppress(*([] if scene.drained else [AssertionError])):
+            await shift.until_idle(scene.seconds * 3 + 20 if scene.drained else scene.seconds)
+        until = max(line.mono_ns for line in shift.watcher.lines)
+        full = scene.drained and await _fills_again(shift)
+        return await _judged(shift, offered.result(), since, until, full=full)
+
+
+async def _offer(shift: Shift, scene: Pressure) -> int:
+    """In the first third of the time, assign what the caps allow in the whole of it. Deadlines of one turn lie between
+    those of others, and two tenants of each turn share theirs, so that the load of their quotas decides."""
+    rng = random.Random(scene.seed)
+    total = round(GLOBAL_CAP * scene.seconds * 1000 / (sum(MS) / 2))
+    turns = round(scene.seconds / 3 / TURN_S)
+    share = {tenant: cap / sum(TENANTS.values()) for tenant, cap in TENANTS.items()}
+    begun, given = time.monotonic(), 0
+    for turn in range(turns):
+        now = _moment(await shift.witness.now())
+        twins = rng.sample(sorted(TENANTS), 2)
+        start, end = _window(rng, now)
+        for tenant, part in share.items():
+            count = max(round(total * part / turns), 1)
+            own = (start, end) if tenant in twins else _window(rng, now)
+            await shift.assign(tenant, count, info={"ms": rng.randint(*MS)}, start_at=own[0], end_at=own[1])
+            given += count
+        await asyncio.sleep(max(begun + (turn + 1) * TURN_S - time.monotonic(), 0))
+    return given
+
+
+def _window(rng: random.Random, now: datetime) -> tuple[datetime, datetime]:
+    start = now + timedelta(milliseconds=rng.choice([0, 0, 0, 300, 1000]))
+    return start, start + timedelta(milliseconds=rng.randint(1, 8000))
+
+
+def _moment(us: int) -> datetime:
+    return datetime.fromisoformat("1970-01-01T00:00:00+00:00") + timedelta(microseconds=us)
+
+
+async def _kill_and_restart(shift: Shift, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    node = shift.nodes["node-0"]
+    node.kill_agent()
+    await asyncio.sleep(1)
+    await shift.start("node-0")
+
+
+async def _fills_again(shift: Shift) -> bool:
+    """Whether the caps can be filled to the brim: a seat that was not given back would be missing now."""
+    held: dict[str, int] = {}
+    for tenant, cap in {"seven": 7, "three": 3}.items():
+        done = await shift.assign(tenant, cap + 5, info={"ms": 1500})
+        held[tenant] = done.run_id
+
+    def full() -> bool:
+        lines = shift.watcher.executing().values()
+        return all(sum(line.run == run for line in lines) == TENANTS[tenant] for tenant, run in held.items())
+
+    await shift.until(full, "the caps of two tenants to be full again")
+    for run in held.values():
+        await shift.control.cancel([run])
+    await shift.until_idle()
+    return True
+
+
+async def _judged(shift: Shift, items: int, since: int, until: int, *, full: bool) -> Outcome:
+    caps = {"global": GLOBAL_CAP, **{f"quota:{tenant}/default": cap for tenant, cap in TENANTS.items()}}
+    tale = await rounds_of(shift.witness)
+    nodes = await shift.witness.ask("SELECT id FROM rota_node")
+    rules = order.Rules(lanes=await lanes_of(shift.witness), caps=caps, seats={node: SEATS for (node,) in nodes})
+    ((ended,),) = await shift.witness.ask("SELECT count(*) FROM rota_item WHERE state = 'succeeded'")
+    ((lost,),) = await shift.witness.ask("SELECT count(*) FROM rota_attempt WHERE outcome = 'lost'")
+    return Outcome(
+        execution=shift.judged(caps),
+        order=order.judge(tale.rounds, rules),
+        at_cap=share_at(shift.executed(), GLOBAL_CAP, since, until),
+        latency_s=await _latencies_s(shift),
+        items=items,
+        ended=ended,
+        lost=lost,
+        takeovers=tale.takeovers,
+        full_after=full,
+        surprises=shift.surprises(),
+    )
+
+
+async def _latencies_s(shift: Shift) -> list[float]:
+    """From the grant of an attempt, by the store's clock, to the first line of the task."""
+    offset = await shift.clock_ns()
+    rows = await shift.witness.ask("SELECT item_id, attempt, assigned_at FROM rota_attempt")
+    granted: Mapping[tuple[int, int], int] = {(item, attempt): at * 1000 for item, attempt, at in rows if at}
+    starts = {(line.item, line.attempt): line.mono_ns for line in shift.watcher.lines if line.kind == START}
+    return [(at + offset - granted[key]) / SECOND_NS for key, at in starts.items() if key in granted]

@@ -1,0 +1,136 @@
+"""The app of the execution tests. Its tasks are the witnesses: each writes a line when it starts and one when it ends.
+
+The rig copies this file to a folder of its own (`rota node --app FOLDER/tasks.py`), where the lines go too. A process
+that runs a task holds a connection to the rig for as long as it lives: from it the rig knows the process's number as
+the host knows it, and when it is gone.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import rota
+from rota.client.context import Told, current
+
+HERE = Path(__file__).parent
+LINES, TOLD, SOCKET = HERE / "lines", HERE / "told", HERE / "rig"
+
+app = rota.App()
+
+
+class _Me:
+    """This process, as the rig knows it."""
+
+    link: socket.socket | None = None
+    pid = 0
+
+
+def _pid() -> int:
+    if _Me.link is None:
+        _Me.link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        _Me.link.connect(str(SOCKET))
+        _Me.pid = int(_Me.link.recv(32))
+    return _Me.pid
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    """One write, so that lines of several processes never mix."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(descriptor, json.dumps(line).encode() + b"\n")
+    finally:
+        os.close(descriptor)
+
+
+def _write(kind: str) -> None:
+    here = current()
+    info = here.info if isinstance(here.info, dict) else {}
+    line = {
+        "mono_ns": 0,
+        "run": here.run_id,
+        "item": here.item_id,
+        "attempt": here.attempt,
+        "token": here.token,
+        "pid": _pid(),
+        "tenant": info.get("tenant", "default"),
+        "quota": info.get("quota", "default"),
+        "kind": kind,
+    }
+    line["mono_ns"] = time.monotonic_ns()
+    _append(LINES, line)
+
+
+def _ms(info: Any) -> int:
+    """How long to take: `ms`, in later attempts `again_ms` if there is one."""
+    told = info or {}
+    first = told.get("ms", 20)
+    return int(first if current().attempt == 1 else told.get("again_ms", first))
+
+
+@app.task(timeout=60)
+def nap(info: Any = None) -> str:
+    """Take as long as told, then succeed."""
+    _write("start")
+    time.sleep(_ms(info) / 1000)
+    _write("end")
+    return f"slept in attempt {current().attempt}"
+
+
+@app.task(timeout=60)
+def mark() -> None:
+    """Only leave a line."""
+    _write("start")
+    _write("end")
+
+
+@app.task(timeout=60)
+def fail(info: Any) -> str:
+    """Fail as often as told, then succeed."""
+    _write("start")
+    try:
+        if current().attempt <= info["failures"]:
+            raise ValueError(f"attempt {current().attempt} fails as it was told to")
+    finally:
+        _write("end")
+    return "at last"
+
+
+@app.task(timeout=60)
+def deaf(info: Any = None) -> None:
+    """Ignore what asks it to end, and take as long as told."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    nap(info)
+
+
+@app.task(timeout=60)
+def talk(info: Any = None) -> None:
+    """Print numbered lines for as long as told."""
+    _write("start")
+    until = time.monotonic() + _ms(info) / 1000
+    number = 0
+    while time.monotonic() < until:
+        print(f"line {number}", file=sys.stdout, flush=True)
+        number += 1
+        time.sleep(0.01)
+    _write("end")
+
+
+@app.on_start
+def started(told: Told) -> None:
+    """Somebody else does the work: write down what they need to report its end."""
+    _append(TOLD, {"kind": "start", "uuid": told.uuid, "token": told.token, "number": told.number})
+
+
+@app.on_fail
+def failed(told: Told) -> None:
+    _append(TOLD, {"kind": "fail", "uuid": told.uuid, "token": told.token, "number": told.number})
+
+
+@app.on_timeout
+def timed_out(told: Told) -> None:
+    _append(TOLD, {"kind": "timeout", "uuid": told.uuid, "token": told.token, "number": told.number})

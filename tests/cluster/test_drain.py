@@ -1,0 +1,69 @@
+"""A node that is told to stop finishes what it has and takes no more; told twice, it gives its items back (P15)."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.shift import SECOND_NS, Shift, a_shift, lease
+
+LONG_LEASE = {**lease(120, 1), "ROTA_EXECUTOR_SEATS": "6"}
+"""So that nothing is taken from a node because of its lease."""
+
+
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def stop(request: pytest.FixtureRequest) -> signal.Signals:
+    return signal.Signals(request.param)
+
+
+async def nodes_of(shift: Shift) -> dict[str, int]:
+    """How many attempts each node brought to an end."""
+    return dict(await shift.witness.ask("SELECT node, count(*) FROM rota_attempt GROUP BY node"))
+
+
+async def test_a_node_that_drains_finishes_what_it_has_and_others_take_the_rest(
+    stop: signal.Signals, postgres_url: str, tmp_path: Path
+) -> None:
+    async with a_shift(postgres_url, tmp_path, settings=LONG_LEASE) as shift:
+        await shift.control.set_quota("acme")
+        await shift.start("node-0", "node-1")
+        done = await shift.assign("acme", 40, info={"ms": 700}, concurrency=3)
+        await shift.until(lambda: len(shift.watcher.executing()) == 12, "both nodes to be full")
+        told = time.monotonic_ns()
+        shift.nodes["node-0"].signal(stop)
+        assert shift.nodes["node-0"].ended(30) == 0
+        left_s = (time.monotonic_ns() - told) / SECOND_NS
+        await shift.until_idle()
+        lines = await shift.attempts(*(it.uuid for it in done.items))
+        assert [(it["attempt"], it["outcome"]) for it in lines] == [(1, "succeeded")] * 40, "lost or doubled"
+        assert {len(shift.starts(it.uuid)) for it in done.items} == {1}
+        shares = await nodes_of(shift)
+        print(f"\ndrained in {left_s:.2f} s with items of 0.7 s; ended by node: {shares}")
+        assert 6 <= shares["node-0"] <= 18, "void: it had nothing to finish, or it took more"
+        assert shift.judged().clean
+
+
+async def test_a_node_that_is_told_twice_gives_its_items_back(
+    stop: signal.Signals, postgres_url: str, tmp_path: Path
+) -> None:
+    async with a_shift(postgres_url, tmp_path, settings=LONG_LEASE) as shift:
+        await shift.control.set_quota("acme")
+        await shift.start("node-0")
+        done = await shift.assign("acme", 6, info={"ms": 60_000, "again_ms": 50}, concurrency=3)
+        await shift.until(lambda: len(shift.watcher.executing()) == 6, "the node to be full")
+        await shift.start("node-1")
+        node = shift.nodes["node-0"]
+        node.signal(stop)
+        await shift.until(lambda: "drain" in node.log.lower() or not node.running, "it to begin to drain")
+        told = time.monotonic_ns()
+        node.signal(stop)
+        assert node.ended(20) == 130
+        await shift.until_idle()
+        again_s = max(shift.starts(it.uuid)[1].mono_ns - told for it in done.items) / SECOND_NS
+        print(f"\nstopped at once: n=6 items started again elsewhere within {again_s:.2f} s")
+        assert {state for state, _, _ in (await shift.items(done.run_id)).values()} == {"succeeded"}
+        verdict = shift.judged()
+        assert verdict.clean, verdict

@@ -1,0 +1,68 @@
+"""`rota bench dispatch` on real stores, with real nodes: small, but all of it."""
+
+import json
+import sqlite3
+from typing import Any
+
+import pytest
+
+from tests.e2e.rig import Home
+
+SMALL = ("--items", "600", "--tenants", "2", "--capacity", "40", "--concurrency", "20", "--batch", "50")
+SHORT = ("--seconds", "0.5", "--idle-starts", "2")
+
+
+def bench(home: Home, *arguments: str) -> dict[str, Any]:
+    done = home.rota("bench", "dispatch", *SMALL, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+def check(figures: dict[str, Any]) -> None:
+    assert (figures["lost"], figures["doubled"], figures["over_cap"]) == (0, 0, 0)
+    assert figures["items_per_s"] > 0
+    assert figures["ratio"] == pytest.approx(figures["items_per_s"] / figures["raw_items_per_s"], abs=0.001)
+    assert 0 < figures["queries_per_item"] < 50
+    assert 0 < figures["latency_p50_ms"] <= figures["latency_p99_ms"] <= figures["latency_max_ms"]
+    assert 0 < figures["idle_start_p50_ms"] <= figures["idle_start_p99_ms"]
+
+
+def test_sqlite_with_one_node(home: Home) -> None:
+    check(bench(home, *SHORT))
+    for table in ("rota_item", "rota_run", "rota_queue", "rota_attempt", "rota_limit"):
+        assert home.count(table) == 0
+    with sqlite3.connect(home.path / "rota.db") as conn:
+        tables = [name for (name,) in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    conn.close()
+    assert [name for name in tables if name.startswith("bench")] == []
+
+
+@pytest.mark.parametrize("server", ["postgres", "mariadb"])
+def test_servers_with_two_nodes(home: Home, request: pytest.FixtureRequest, server: str) -> None:
+    url = request.getfixturevalue(f"{server}_url")
+    figures = bench(home, "--store", url, "--nodes", "2", *SHORT)
+    check(figures)
+    assert figures["nodes"] == 2
+
+
+def test_a_tenant_with_half_of_the_items_stays_at_its_cap(home: Home) -> None:
+    figures = bench(home, "--skew", "--seconds", "0", "--idle-starts", "0")
+    assert (figures["lost"], figures["doubled"], figures["over_cap"]) == (0, 0, 0)
+    assert figures["skew_cap"] == 4
+    assert figures["skewed_at_cap"] > 0
+    assert figures["latency_p99_ms"] is None
+
+
+def test_a_store_in_use_is_refused_and_not_touched(home: Home) -> None:
+    home.write("jobs.yaml", "jobs: {beat: {every_s: 3600, shell: ['true']}}")
+    home.ok("store", "migrate")
+    home.ok("job", "apply", "jobs.yaml")
+    said = home.refused(4, "bench", "dispatch", *SMALL)
+    assert "jobs that fire by themselves; a benchmark needs a store of its own" in said
+    assert home.count("rota_limit") == 0
+
+
+def test_a_store_that_only_one_process_sees_is_refused(home: Home) -> None:
+    said = home.refused(2, "bench", "dispatch", *SMALL, "--store", "memory:")
+    assert "several processes share the store" in said

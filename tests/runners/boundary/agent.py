@@ -1,0 +1,49 @@
+"""An agent with a yard in a process of its own, to be killed or stopped: `python agent.py PLAN`, a file of JSON.
+
+It starts what the plan lists, then prints one line of JSON about its trees, then one for each tree that ends.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rota.model.work import Bounds
+from rota.runners.boundary import BoundaryKind, Tree, TreeSpec, Yard
+
+
+async def main(plan: dict[str, Any]) -> None:
+    kind = BoundaryKind(plan["kind"]) if plan["kind"] else None
+    yard = await Yard.open(kind, state_dir=Path(plan["state_dir"]), node="n1")
+    renewing = asyncio.create_task(renew(yard, plan["lease_s"]))
+    trees = await asyncio.gather(*(yard.start(spec_of(one)) for one in plan["trees"]))
+    supervisors = {tree.label: tree.record().supervisor.pid for tree in trees}
+    say({"kind": yard.kind, "zygote": yard.zygote_pid, "supervisors": supervisors})
+    await asyncio.gather(*(tell_end(tree) for tree in trees))
+    await renewing
+
+
+async def renew(yard: Yard, lease_s: float) -> None:
+    while True:
+        yard.renew(time.clock_gettime(time.CLOCK_BOOTTIME) + lease_s)
+        await asyncio.sleep(lease_s / 10)
+
+
+async def tell_end(tree: Tree) -> None:
+    end = await tree.ended()
+    say({"label": tree.label, "lost": end.lost, "switch": end.killed_by_switch})
+
+
+def spec_of(one: dict[str, Any]) -> TreeSpec:
+    bounds = Bounds(user=one["user"])
+    return TreeSpec(argv=tuple(one["argv"]), env=one["env"], hold_s=one["hold_s"], label=one["label"], bounds=bounds)
+
+
+def say(line: dict[str, Any]) -> None:
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.loads(Path(sys.argv[1]).read_text())))

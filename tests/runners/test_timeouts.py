@@ -1,0 +1,239 @@
+"""The ladder: warn, ask, kill. Time counts from the first line; the end is told when death was seen."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rota.model.states import Outcome
+from rota.model.work import AttemptEnd
+from tests.runners.harness import rig
+
+APP = """
+@app.task
+def sleeps():
+    print("before", flush=True)
+    time.sleep(60)
+@app.task
+def stubborn():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    open(HERE + "/pid", "w").write(str(os.getpid()))
+    while True: time.sleep(1)
+@app.task
+async def asleeps():
+    try: await asyncio.sleep(60)
+    finally: open(HERE + "/cleaned", "a").write("x")
+@app.task
+async def astubborn():
+    while True:
+        try: await asyncio.sleep(60)
+        except asyncio.CancelledError: open(HERE + "/ignored", "a").write("x")
+@app.task
+async def late():
+    try: await asyncio.sleep(60)
+    except asyncio.CancelledError: return "finished all the same"
+@app.task
+async def blocks(): time.sleep(60)
+@app.task
+def quick(): return "quick"
+@app.task
+async def waits(name="file"):
+    while not os.path.exists(HERE + "/" + name): await asyncio.sleep(0.01)
+    return "waited"
+@app.task
+def spins():
+    sum(range(10**12))
+"""
+
+TIMED_OUT = (Outcome.TIMED_OUT, "timeout")
+
+
+def kind(end: AttemptEnd) -> tuple[Outcome, str]:
+    return end.outcome, end.cause
+
+
+def seconds(end: AttemptEnd) -> float:
+    assert end.started_s is not None
+    return end.ended_s - end.started_s
+
+
+async def test_a_program_is_asked_and_ends(tmp_path: Path) -> None:
+    code = "trap 'echo asked; exit 3' TERM; echo ready; while true; do sleep 0.05; done"
+    async with rig(tmp_path) as crew:
+        attempt = crew.shell("sh", "-c", code, timeout_s=0.3, warn_s=0.1)
+        end = await crew.do(attempt)
+        log = crew.log(attempt)
+        warnings = crew.heard.warnings
+    assert kind(end) == TIMED_OUT
+    assert end.message == "did not end within 0.3 s and stopped with exit code 3"
+    assert log == b"ready\nasked\n"
+    assert warnings == [(attempt.item_id, 1, "takes longer than 0.1 s")]
+    assert seconds(end) >= 0.3
+
+
+async def test_a_program_that_ignores_the_word_is_killed_with_all_it_started(tmp_path: Path) -> None:
+    code = f"trap '' TERM; setsid sleep 1000 & echo $! > {tmp_path}/child; while true; do sleep 1; done"
+    async with rig(tmp_path) as crew:
+        end = await crew.do(crew.shell("sh", "-c", code, timeout_s=0.2, grace_s=0.3))
+        assert not crew.crew._yard.trees
+    assert kind(end) == TIMED_OUT
+    assert end.message == "did not end within 0.2 s and was killed"
+    assert seconds(end) >= 0.5
+
+
+@pytest.mark.parametrize("name", ["sleeps", "spins"])
+async def test_a_plain_function_is_stopped_with_its_worker_and_what_it_printed_is_kept(tmp_path: Path, name: str) -> None:
+    async with rig(tmp_path, APP) as crew:
+        attempt = crew.call(name, timeout_s=0.3)
+        end = await crew.do(attempt)
+        after = await crew.do(crew.call("quick"))
+        assert crew.log(attempt) == (b"before\n" if name == "sleeps" else b"")
+    assert kind(end) == TIMED_OUT
+    assert end.message == "did not end within 0.3 s and ended by SIGTERM"
+    assert after.result == '"quick"'
+
+
+async def test_a_plain_function_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
+    async with rig(tmp_path, APP) as crew:
+        end = await crew.do(crew.call("stubborn", timeout_s=0.3, grace_s=0.2))
+    assert kind(end) == TIMED_OUT
+    assert end.message == "did not end within 0.3 s and was killed"
+    assert seconds(end) >= 0.5
+
+
+@pytest.mark.parametrize("concurrency", [1, 5])
+async def test_a_coroutine_is_cancelled_and_its_worker_lives_on(tmp_path: Path, concurrency: int) -> None:
+    async with rig(tmp_path, APP) as crew:
+        end = await crew.do(crew.call("asleeps", timeout_s=0.3, concurrency=concurrency))
+        trees = crew.crew._yard.trees
+        assert len(trees) == 1
+        again = await crew.do(crew.call("asleeps", timeout_s=0.1, concurrency=concurrency))
+        assert crew.crew._yard.trees == trees
+    assert kind(end) == kind(again) == TIMED_OUT
+    assert end.message == "did not end within 0.3 s and stopped when it was told to"
+    assert (tmp_path / "cleaned").read_text() == "xx"
+
+
+@pytest.mark.parametrize("concurrency", [1, 5])
+@pytest.mark.parametrize("name", ["astubborn", "blocks"])
+async def test_a_coroutine_that_goes_on_is_killed_with_its_worker(tmp_path: Path, name: str, concurrency: int) -> None:
+    async with rig(tmp_path, APP) as crew:
+        end = await crew.do(crew.call(name, timeout_s=0.3, grace_s=0.2, concurrency=concurrency))
+        assert not crew.crew._yard.trees
+    assert kind(end) == TIMED_OUT
+    assert end.message == "did not end within 0.3 s and was killed"
+
+
+@pytest.mark.parametrize("concurrency", [1, 5])
+async def test_a_result_after_the_time_was_up_does_not_count(tmp_path: Path, concurrency: int) -> None:
+    async with rig(tmp_path, APP) as crew:
+        end = await crew.do(crew.call("late", timeout_s=0.2, concurrency=concurrency))
+    assert kind(end) == TIMED_OUT
+    assert end.result is None
+
+
+async def test_a_timeout_leaves_another_tenants_item_unharmed(tmp_path: Path) -> None:
+    """Acceptance 2: also when a whole worker must be killed."""
+    async with rig(tmp_path, APP) as crew:
+        other = crew.call("waits", tenant="other", concurrency=2)
+        another = crew.call("waits", tenant="another")
+        crew.begin(other, another)
+        await crew.start(other)
+        await crew.start(another)
+        for name, concurrency in (("stubborn", 1), ("sleeps", 1), ("blocks", 2), ("sleeps", 2)):
+            end = await crew.do(crew.call(name, timeout_s=0.2, grace_s=0.1, concurrency=concurrency, tenant="slow"))
+            assert kind(end) == TIMED_OUT
+        (tmp_path / "file").touch()
+        ends = [await crew.end(other), await crew.end(another)]
+    assert [end.result for end in ends] == ['"waited"'] * 2
+
+
+async def test_items_that_share_a_killed_worker_are_lost_and_only_they(tmp_path: Path) -> None:
+    app = APP + """
+@app.task
+def mixed(bad):
+    time.sleep(60 if bad else 30)
+"""
+    async with rig(tmp_path, app) as crew:
+        good = crew.call("mixed", params={"bad": False}, concurrency=2, timeout_s=None)
+        bad = crew.call("mixed", params={"bad": True}, concurrency=2, timeout_s=0.2, grace_s=0.1)
+        ends = await crew.do_all([good, bad])
+    assert [end.outcome for end in ends] == [Outcome.LOST, Outcome.TIMED_OUT]
+    assert "another item in it did not stop" in ends[0].message
+
+
+async def test_time_counts_from_the_first_line_not_from_the_wait_for_a_worker(tmp_path: Path) -> None:
+    async with rig(tmp_path, "time.sleep(0.7)\n@app.task\ndef quick(): return 1\n") as crew:
+        end = await crew.do(crew.call("quick", timeout_s=0.5))
+    assert end.outcome is Outcome.SUCCEEDED
+
+
+async def test_no_item_waits_behind_a_running_one_in_a_worker(tmp_path: Path) -> None:
+    """With one item at a time, what comes while a worker is busy goes to another one."""
+    async with rig(tmp_path, APP) as crew:
+        long = crew.call("waits")
+        crew.begin(long)
+        await crew.start(long)
+        short = await crew.do(crew.call("quick", timeout_s=5))
+        assert short.result == '"quick"'
+        assert len(crew.crew._yard.trees) == 2
+        (tmp_path / "file").touch()
+        assert (await crew.end(long)).result == '"waited"'
+
+
+@pytest.mark.parametrize("make", ["shell", "plain", "coroutine", "shared"])
+async def test_a_cancelled_attempt_ends_cancelled(tmp_path: Path, make: str) -> None:
+    async with rig(tmp_path, APP) as crew:
+        attempt = {
+            "shell": crew.shell("sleep", "60"),
+            "plain": crew.call("sleeps"),
+            "coroutine": crew.call("asleeps"),
+            "shared": crew.call("asleeps", concurrency=3),
+        }[make]
+        crew.begin(attempt)
+        await crew.start(attempt)
+        crew.crew.cancel([attempt.item_id, 999])
+        crew.crew.cancel([attempt.item_id])
+        end = await crew.end(attempt)
+    assert kind(end) == (Outcome.CANCELLED, "cancel")
+
+
+@pytest.mark.parametrize("make", ["shell", "plain", "coroutine", "shared"])
+async def test_an_attempt_that_is_cancelled_at_once_ends_cancelled(tmp_path: Path, make: str) -> None:
+    """Whether it waits, starts or has just started."""
+    async with rig(tmp_path, APP) as crew:
+        attempts = {
+            "shell": [crew.shell("sleep", "60") for _ in range(5)],
+            "plain": [crew.call("sleeps") for _ in range(5)],
+            "coroutine": [crew.call("asleeps") for _ in range(5)],
+            "shared": [crew.call("asleeps", concurrency=3) for _ in range(5)],
+        }[make]
+        for delay_s, attempt in zip((0, 0.001, 0.003, 0.01, 0.4), attempts, strict=True):
+            crew.begin(attempt)
+            await asyncio.sleep(delay_s)
+            crew.crew.cancel([attempt.item_id])
+        ends = [await crew.end(attempt) for attempt in attempts]
+    assert {end.outcome for end in ends} == {Outcome.CANCELLED}
+
+
+async def test_a_signal_for_one_item_never_hits_the_next(tmp_path: Path) -> None:
+    """The item may end while the signal is under way; the worker then gets no other item."""
+    async with rig(tmp_path, "@app.task\ndef nap(s): time.sleep(s)\n", processes_max=2) as crew:
+        for _ in range(15):
+            first = crew.call("nap", params={"s": 0.02})
+            second = crew.call("nap", params={"s": 0.01})
+            crew.begin(first, second)
+            await crew.start(first)
+            await asyncio.sleep(0.0195)
+            crew.crew.cancel([first.item_id])
+            assert (await crew.end(first)).outcome in (Outcome.CANCELLED, Outcome.SUCCEEDED)
+            assert (await crew.end(second)).outcome is Outcome.SUCCEEDED
+
+
+async def test_many_timers_of_items_that_ended_do_not_pile_up(tmp_path: Path) -> None:
+    async with rig(tmp_path, "@app.task\nasync def nap(): await asyncio.sleep(0)\n", processes_max=1) as crew:
+        for _ in range(4):
+            await crew.do_all([crew.call("nap", concurrency=100, timeout_s=3600, warn_s=1800) for _ in range(1000)])
+        assert len(crew.crew._timers) < 3000
+
+
