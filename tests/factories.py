@@ -7,10 +7,15 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
+from rota.core.dispatch import Rounds
+from rota.model.dispatch import Granted, ItemEnd, ItemStart, Round
 from rota.model.job import Definition, Job, Misfire, MisfirePolicy, Overlap, OverlapPolicy, Task
+from rota.model.node import NewNode, Place
 from rota.model.plan import Facts, NewJob, Plan
+from rota.model.run import Run
 from rota.model.trigger import Cron, Every, Instant, Manual, Rule, Schedule
 from rota.model.value import Value, digest
+from rota.model.work import Assignment, NewTask, Work
 from rota.ports import Store
 
 _numbers = count(1)
@@ -83,3 +88,72 @@ async def put(store: Store, definitions: Sequence[Definition], slot: datetime | 
 async def stored(store: Store, definition: Definition) -> Job:
     (job,) = await store.named([definition.full_name])
     return job
+
+
+PLACE = Place(host="host", boot_id="boot", pid_namespace="pids", pid=1, pid_started=1)
+LEASE_S = 60.0
+HANDLER = "default/default/work"
+
+
+def a_new_node(name: str | None = None, *, seats: int = 100, **fields: Any) -> NewNode:
+    number = next(_numbers)
+    return NewNode(
+        name=name or f"node-{number}",
+        incarnation=f"incarnation-{number}",
+        place=PLACE,
+        seats=seats,
+        **{"handlers": (HANDLER, "listener:on_start"), **fields},
+    )
+
+
+async def a_node(store: Store, name: str | None = None, *, lease_s: float = LEASE_S, **fields: Any) -> int:
+    """The id of a node that has joined."""
+    return (await store.join(a_new_node(name, **fields), lease_s=lease_s)).id
+
+
+def an_assignment(
+    count_: int = 3, *, key: str | None = None, numbers: Sequence[str] = (), start_at: datetime | None = None, **work: Any
+) -> Assignment:
+    number = next(_numbers)
+    names = numbers or [f"{number}-{n}" for n in range(count_)]
+    end_at = work.pop("end_at", None)
+    return Assignment(
+        key=key or f"key-{number}",
+        work=Work(**{"tenant": "acme", "handler": HANDLER, **work}),
+        tasks=tuple(NewTask(number=name, info={"place": n}) for n, name in enumerate(names)),
+        start_at=start_at,
+        end_at=end_at,
+    )
+
+
+async def assigned(store: Store, count_: int = 3, **fields: Any) -> Run:
+    return await store.assign(an_assignment(count_, **fields), quota_must_exist=False)
+
+
+async def given(store: Store, node_id: int, board: Rounds | None = None, *, batch_max: int = 1000) -> list[Granted]:
+    """What one round gives to all nodes, in the order of the round."""
+    done = await store.dispatch(node_id, Rounds() if board is None else board, batch_max=batch_max)
+    return in_order(done)
+
+
+def in_order(done: Round) -> list[Granted]:
+    return sorted((it for grant in done.grants.values() for it in grant.items), key=lambda it: it.position)
+
+
+def an_end(granted: Granted, outcome: str = "succeeded", state: str | None = None, **fields: Any) -> ItemEnd:
+    """How an attempt ended: finally, as its outcome says, unless told otherwise."""
+    final = {"succeeded": "succeeded", "cancelled": "cancelled"}.get(outcome, "failed")
+    return ItemEnd(
+        item_id=granted.item_id,
+        attempt=granted.attempt,
+        run_id=granted.run_id,
+        job_id=granted.job_id,
+        lane_id=granted.lane_id,
+        outcome=outcome,
+        state=state or final,
+        **{"node": "node", "failures": granted.failures, "losses": granted.losses, **fields},
+    )
+
+
+def a_start(granted: Granted, *, expires_s: float | None = None, at_us: int = 1_000_000) -> ItemStart:
+    return ItemStart(item_id=granted.item_id, attempt=granted.attempt, started_us=at_us, expires_s=expires_s)

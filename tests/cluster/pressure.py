@@ -20,7 +20,10 @@ from tests.cluster.shift import SECOND_NS, Shift, a_shift
 GLOBAL_CAP = 10
 TENANTS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "seven": 7}
 SEATS = 16
-MS = (40, 120)
+SHORT_MS, LONG_MS = (20, 60), (300, 700)
+"""Half of the items are short, for many rounds; the others are long, so that the cap is full for much of the time although
+to start and to finish an item takes a moment too."""
+MEAN_MS = (sum(SHORT_MS) + sum(LONG_MS)) / 4
 TURN_S = 0.25
 
 
@@ -96,7 +99,7 @@ async def _offer(shift: Shift, scene: Pressure) -> int:
     """In the first third of the time, assign what the caps allow in the whole of it. Deadlines of one turn lie between
     those of others, and two tenants of each turn share theirs, so that the load of their quotas decides."""
     rng = random.Random(scene.seed)
-    total = round(GLOBAL_CAP * scene.seconds * 1000 / (sum(MS) / 2))
+    total = round(GLOBAL_CAP * scene.seconds * 1000 / MEAN_MS)
     turns = round(scene.seconds / 3 / TURN_S)
     share = {tenant: cap / sum(TENANTS.values()) for tenant, cap in TENANTS.items()}
     begun, given = time.monotonic(), 0
@@ -105,10 +108,11 @@ async def _offer(shift: Shift, scene: Pressure) -> int:
         twins = rng.sample(sorted(TENANTS), 2)
         start, end = _window(rng, now)
         for tenant, part in share.items():
-            count = max(round(total * part / turns), 1)
+            count = max(round(total * part / turns / 2), 1)
             own = (start, end) if tenant in twins else _window(rng, now)
-            await shift.assign(tenant, count, info={"ms": rng.randint(*MS)}, start_at=own[0], end_at=own[1])
-            given += count
+            for ms in (SHORT_MS, LONG_MS):
+                await shift.assign(tenant, count, info={"ms": rng.randint(*ms)}, start_at=own[0], end_at=own[1])
+                given += count
         await asyncio.sleep(max(begun + (turn + 1) * TURN_S - time.monotonic(), 0))
     return given
 

@@ -84,7 +84,7 @@ class NodeProcess:
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         """To the agent only: what it has started sees nothing of it."""
         assert self._process is not None
         os.kill(self._process.pid, number)

@@ -101,7 +101,7 @@ class Shift:
     async def assign(
         self,
         tenant: str,
-        count: int,
+        count: int = 1,
         *,
         handler: str | None = "nap",
         info: Mapping[str, Any] | None = None,

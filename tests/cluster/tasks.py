@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,16 @@ class _Me:
 
     link: socket.socket | None = None
     pid = 0
+    lock = threading.Lock()
 
 
 def _pid() -> int:
-    if _Me.link is None:
-        _Me.link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        _Me.link.connect(str(SOCKET))
-        _Me.pid = int(_Me.link.recv(32))
-    return _Me.pid
+    with _Me.lock:  # items that share a process run in threads
+        if _Me.link is None:
+            _Me.link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            _Me.link.connect(str(SOCKET))
+            _Me.pid = int(_Me.link.recv(32))
+        return _Me.pid
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ async def test_a_node_that_drains_finishes_what_it_has_and_others_take_the_rest(
         done = await shift.assign("acme", 40, info={"ms": 700}, concurrency=3)
         await shift.until(lambda: len(shift.watcher.executing()) == 12, "both nodes to be full")
         told = time.monotonic_ns()
-        shift.nodes["node-0"].signal(stop)
+        shift.nodes["node-0"].send(stop)
         assert shift.nodes["node-0"].ended(30) == 0
         left_s = (time.monotonic_ns() - told) / SECOND_NS
         await shift.until_idle()
@@ -56,10 +56,10 @@ async def test_a_node_that_is_told_twice_gives_its_items_back(
         await shift.until(lambda: len(shift.watcher.executing()) == 6, "the node to be full")
         await shift.start("node-1")
         node = shift.nodes["node-0"]
-        node.signal(stop)
+        node.send(stop)
         await shift.until(lambda: "drain" in node.log.lower() or not node.running, "it to begin to drain")
         told = time.monotonic_ns()
-        node.signal(stop)
+        node.send(stop)
         assert node.ended(20) == 130
         await shift.until_idle()
         again_s = max(shift.starts(it.uuid)[1].mono_ns - told for it in done.items) / SECOND_NS

@@ -48,9 +48,13 @@ async def judge_rerun(shift: Shift, items: list[int], since_ns: int, what: str) 
     gone_s = [(it.end_ns - since_ns) / SECOND_NS for it in first.values()]
     start_s = [(at - since_ns) / SECOND_NS for at in again.values()]
     apart_s = min(again[item] - first[item].end_ns for item in items) / SECOND_NS
+    offset = await shift.clock_ns()
+    lost = [it for it in await shift.attempts(*items) if it["outcome"] == "lost"]
+    back_s = [(it["ended_at"] * 1000 - offset - since_ns) / SECOND_NS for it in lost]
     print(
-        f"\n{what}: n={len(items)} gone {min(gone_s):.2f} to {max(gone_s):.2f} s, started again {min(start_s):.2f} to "
-        f"{max(start_s):.2f} s later, at least {apart_s:.2f} s apart"
+        f"\n{what}: n={len(items)} gone {min(gone_s):.2f} to {max(gone_s):.2f} s, given back {min(back_s):.2f} to "
+        f"{max(back_s):.2f} s, started again {min(start_s):.2f} to {max(start_s):.2f} s later; at least "
+        f"{apart_s:.2f} s between the end of one attempt and the start of the next"
     )
     verdict = shift.judged()
     assert verdict.clean, verdict.two_nodes[:5] + verdict.tokens[:5]
@@ -69,9 +73,9 @@ async def freeze_and_judge(shift: Shift, settings: str) -> None:
     items = await busy(shift)
     await shift.start("node-1")
     since = time.monotonic_ns()
-    shift.nodes["node-0"].signal(signal.SIGSTOP)
+    shift.nodes["node-0"].send(signal.SIGSTOP)
     await judge_rerun(shift, items, since, f"agent frozen, {settings}")
-    shift.nodes["node-0"].signal(signal.SIGCONT)
+    shift.nodes["node-0"].send(signal.SIGCONT)
     await shift.until(lambda: shift.nodes["node-0"].log.count(" joined") == 2, "the thawed node to join anew")
     assert await states(shift) == {("succeeded", 2): len(items)}, "the thawed node changed what had ended"
 
@@ -99,7 +103,7 @@ async def test_without_its_switch_a_frozen_agent_would_be_caught(postgres_url: s
         await shift.start("node-0", mutant="no_switch")
         items = await busy(shift)
         await shift.start("node-1")
-        shift.nodes["node-0"].signal(signal.SIGSTOP)
+        shift.nodes["node-0"].send(signal.SIGSTOP)
         await rerun(shift, items, 60)
         verdict = shift.judged()
         print(f"\nmutant no_switch: {verdict}")

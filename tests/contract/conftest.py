@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import msgspec
 import pytest
 from sqlalchemy import Connection, delete, update
 
@@ -98,7 +97,7 @@ async def give_to_a_node(store: Store, run_id: int) -> None:
     """Pretend that a node was given the items of a run, as dispatch will do."""
     if isinstance(store, MemoryStore):
         for item in await store.items(run_id):
-            store._items[item.id] = msgspec.structs.replace(item, state=ItemState.RUNNING)
+            store._change(item.id, state=ItemState.RUNNING, attempt=1, node_id=1)
         return
     assert isinstance(store, SqlStore)
 

@@ -136,7 +136,9 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(folder: Path, app: str = "", *, renewed: bool = True, log_max: int = LOG_MAX, **given: Any) -> AsyncIterator[Rig]:
+async def rig(
+    folder: Path, app: str = "", *, renewed: bool = True, log_max: int = LOG_MAX, **given: Any
+) -> AsyncIterator[Rig]:
     """A crew with an app of that text; `HERE` in it is a folder in which tasks may leave traces."""
     file = folder / "app.py"
     apps = write_app(file, app, folder) if app else {}

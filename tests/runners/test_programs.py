@@ -148,7 +148,13 @@ async def test_a_result_that_cannot_be_kept_is_a_failure_that_says_why(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "place", ["ln -s /etc/passwd $ROTA_RESULT", "mkfifo $ROTA_RESULT", "mkdir -p $ROTA_RESULT/deep/er", "rm -r ${ROTA_RESULT%/*}"]
+    "place",
+    [
+        "ln -s /etc/passwd $ROTA_RESULT",
+        "mkfifo $ROTA_RESULT",
+        "mkdir -p $ROTA_RESULT/deep/er",
+        "rm -r ${ROTA_RESULT%/*}",
+    ],
 )
 async def test_what_is_no_plain_file_is_no_result(tmp_path: Path, place: str) -> None:
     async with rig(tmp_path) as crew:
@@ -206,5 +212,3 @@ async def test_more_programs_than_processes_are_allowed_wait_for_their_turn(tmp_
         most = max(most, at_once)
     assert {end.outcome for end in ends} == {Outcome.SUCCEEDED}
     assert most == 2
-
-

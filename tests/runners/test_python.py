@@ -133,7 +133,9 @@ async def test_an_assigned_item_hands_over_its_number_and_info_where_they_are_wa
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-async def test_an_exception_is_a_failure_with_its_type_text_bases_and_traceback(tmp_path: Path, concurrency: int) -> None:
+async def test_an_exception_is_a_failure_with_its_type_text_bases_and_traceback(
+    tmp_path: Path, concurrency: int
+) -> None:
     async with rig(tmp_path, APP) as crew:
         attempt = crew.call("special", concurrency=concurrency)
         end = await crew.do(attempt)
@@ -178,7 +180,13 @@ async def test_a_function_that_ends_its_worker_fails_and_the_next_gets_another(
 
 
 async def test_a_crash_among_several_items_makes_all_of_them_lost(tmp_path: Path) -> None:
-    async with rig(tmp_path, APP.replace("def crash(): os._exit(3)", "async def crash(bad=False):\n    await asyncio.sleep(0.2)\n    if bad: os._exit(3)\n    await asyncio.sleep(60)")) as crew:
+    async with rig(
+        tmp_path,
+        APP.replace(
+            "def crash(): os._exit(3)",
+            "async def crash(bad=False):\n    await asyncio.sleep(0.2)\n    if bad: os._exit(3)\n    await asyncio.sleep(60)",
+        ),
+    ) as crew:
         attempts = [crew.call("crash", concurrency=4, params={"bad": bad}) for bad in (False, True, False)]
         ends = await crew.do_all(attempts)
     assert {end.outcome for end in ends} == {Outcome.LOST}
@@ -271,7 +279,9 @@ async def test_several_items_of_one_task_share_a_worker_and_run_together(tmp_pat
 
 async def test_a_function_of_a_module_runs_only_if_the_module_is_allowed(tmp_path: Path) -> None:
     """S18."""
-    (tmp_path / "allowed_module.py").write_text("def f(x): return x\nclass C:\n    @staticmethod\n    def g(): return 'g'\n")
+    (tmp_path / "allowed_module.py").write_text(
+        "def f(x): return x\nclass C:\n    @staticmethod\n    def g(): return 'g'\n"
+    )
     async with rig(tmp_path, modules=("allowed_module",), paths=(str(tmp_path),)) as crew:
 
         async def called(function: str, **params: int) -> tuple[str, str]:

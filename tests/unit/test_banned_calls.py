@@ -21,6 +21,8 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     ),
     "bench/fleet.py": ({"os.environ"}, "nodes of a benchmark get the settings of the process that starts them"),
     "bench/noop.py": ({"time.time_ns"}, "user code, as far as the product is concerned: it runs in a worker"),
+    "runners/worker/ticks.py": ({"time.monotonic"}, "the clock of a worker process, into which no port reaches"),
+    "runners/worker/__main__.py": ({"os.environ"}, "a worker takes the number of its channel from its environment"),
     "virtual.py": ({"random.Random", "asyncio.sleep"}, "the Clock port in virtual time, seeded"),
     "sim/loop.py": ({"random.Random"}, "the order of callbacks, seeded"),
 }

@@ -15,9 +15,12 @@ from rota.model.job import Definition, lane_of, listener_name
 from rota.model.moment import micros
 from rota.model.plan import JobChange, NewItem, NewRun, Plan, RunMove
 from rota.model.run import Event, Item, Run
-from rota.model.states import ITEM_MOVES, RUN_MOVES, Cause, ItemState, RunState
+from rota.model.states import ITEM_MOVES, RUN_MOVES, Cause, ItemState, Outcome, RunState
 from rota.model.value import Json, Value
 from rota.model.work import Assignment, Lane, Work
+
+AVOIDED = frozenset({str(Outcome.FAILED), str(Outcome.TIMED_OUT), str(Outcome.LOST)})
+"""After these, an item is rather tried on another node."""
 
 
 class Place(NamedTuple):

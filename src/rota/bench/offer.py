@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from rota.model.job import JobName, handler_name
 from rota.model.value import Value
-from rota.model.work import GLOBAL, Assignment, Limit, NewTask, Work, quota_limit
+from rota.model.work import ASSIGN_MAX, GLOBAL, Assignment, Limit, NewTask, Work, quota_limit
 from rota.ports import Clock, Store
 
 NOOP = JobName("default", "bench", "noop")
@@ -88,9 +88,16 @@ class Offer:
         await asyncio.gather(*pending)
         return size * calls / (self._clock.monotonic() - began_s)
 
-    async def one(self, task: JobName = STAMP, size: int = 1) -> None:
-        """One call."""
-        await self._assign(self._assignment(task, self._tenant(self._made), size, await self._store.now()))
+    async def to_each(self, task: JobName) -> None:
+        """As many items to each tenant as it may have at a time."""
+        now = await self._store.now()
+        for name, cap in zip(self._crowd.names, self._crowd.quotas.values(), strict=True):
+            for start in range(0, cap, ASSIGN_MAX):
+                await self._assign(self._assignment(task, name, min(cap - start, ASSIGN_MAX), now))
+
+    async def one(self) -> None:
+        """One item."""
+        await self._assign(self._assignment(STAMP, self._tenant(self._made), 1, await self._store.now()))
 
     def _calls(self, items: int, now: datetime) -> Iterator[Assignment]:
         made = number = 0

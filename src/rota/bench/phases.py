@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event
 
 from rota.bench import judge
 from rota.bench.fleet import Fleet, FleetPlan
-from rota.bench.offer import STAMP, Crowd, Offer
+from rota.bench.offer import NOOP, STAMP, Crowd, Offer
 from rota.bench.plain import Plain
 from rota.bench.raw import ATTEMPT, ITEM, QUEUE, Sample
 from rota.model.value import Value
@@ -81,7 +81,7 @@ class Phases:
         if not wish.seconds and not wish.idle_starts:
             return _starts("latency", []) | _starts("idle_start", []) | {"offered_per_s": None}
         async with Fleet(self._plan, self._store, self._clock) as fleet:
-            await self._offer.one(STAMP, min(self._warm, 1000))
+            await self._offer.to_each(STAMP)
             await self._drained(fleet, "warming up", self._warm)
             first = len(self._offer.run_ids)
             self._progress("paced", 0, 1)
@@ -103,12 +103,12 @@ class Phases:
 
     @property
     def _warm(self) -> int:
-        """Enough to start every worker."""
-        return max(self._wish.crowd.capacity, self._wish.crowd.batch)
+        """Enough to start every worker: as many as each tenant may have at a time."""
+        return sum(self._wish.crowd.quotas.values())
 
     async def _warm_up_offer(self) -> dict[str, dict[str, Any]]:
         """Assign what warms the nodes up; shows the rows of one item while it is ready."""
-        await self._offer.at_once(self._warm)
+        await self._offer.to_each(NOOP)
         queue = (await self._conn.records(f"SELECT * FROM {QUEUE} ORDER BY item_id LIMIT 1"))[0]  # noqa: S608 - no input in it
         item = (await self._conn.records(f"SELECT * FROM {ITEM} WHERE id = {queue['item_id']}"))[0]  # noqa: S608 - no input in it
         return {"item": item, "queue": queue}

@@ -13,7 +13,7 @@ from rota.cli.session import Session, ask
 from rota.cli.shapes import limit_shape
 from rota.cli.words import limit_words, rate_words
 from rota.control import KEEP
-from rota.model.work import Limit
+from rota.model.work import CAPACITY, GLOBAL, Limit
 
 
 @click.group(cls=Group)
@@ -66,4 +66,5 @@ def remove(ctx: click.Context, name: str) -> None:
         await session.control.remove_limit(name)
 
     ask(ctx, work)
-    said(ctx, {"name": name, "removed": True}, f"{name} is removed")
+    what = f"{name} is removed" if name != GLOBAL else f"global is back to its default, at most {CAPACITY} at a time"
+    said(ctx, {"name": name, "removed": True}, what)

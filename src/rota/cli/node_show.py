@@ -45,7 +45,7 @@ def _row(it: Node, now: datetime) -> tuple[str | Text, ...]:
     seats = str(it.joined.seats) if it.joined.seats else "-"
     boundary = it.joined.boundary or "-"
     host = f"{it.joined.place.host}, pid {it.joined.place.pid}"
-    busy = f"{it.busy:.0%}" if it.state in ALIVE else "-"
+    busy = f"{it.busy:.1f} %" if it.state in ALIVE else "-"
     return (
         it.joined.name,
         coloured(it.state),

@@ -112,7 +112,7 @@ def limit_words(limit: Limit) -> str:
 
 
 def rate_words(rate: Rate) -> str:
-    return f"{rate.max} starts in {_seconds(rate.period_s)}"
+    return f"{count(rate.max, 'start')} in {_seconds(rate.period_s)}"
 
 
 def size(octets: int) -> str:

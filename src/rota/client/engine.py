@@ -29,7 +29,7 @@ from rota.virtual import VirtualClock, VirtualLoop
 T = TypeVar("T")
 
 FOR_EVER_S = 1e9
-LOOK_S = 60.0
+LOOK_S = 3600.0
 """Nobody else changes anything, so that a scheduler need not look often."""
 
 

@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import msgspec
+
 from rota.control.asking import Asking
 from rota.core.advance import Advance
 from rota.core.notice import notices
@@ -89,6 +91,8 @@ class Assigning(Asking):
             notify=notify,
             options=options,
         )
+        if wanted.start_at is None and wanted.end_at is not None:
+            wanted = await self._from_now_on(wanted, is_repeatable=key is not None)
         must_exist = (wanted.work.tenant, wanted.work.quota) != ("default", "default")
         run = await self._again(lambda: self._store.assign(wanted, quota_must_exist=must_exist))
         items = await self._again(lambda: self._store.items(run.id))
@@ -120,6 +124,16 @@ class Assigning(Asking):
             return None
         await self._refuse_own(queued)
         return await self._again(lambda: self._store.extend(item_id, queued.attempt, seconds))
+
+    async def _from_now_on(self, wanted: Assignment, *, is_repeatable: bool) -> Assignment:
+        """Refuse an end that has passed. With a key, though, it may be a repetition of a call that came in time."""
+        now = await self._again(self._store.now)
+        assert wanted.end_at is not None
+        if wanted.end_at >= now:
+            return wanted
+        if not is_repeatable:
+            raise InvalidInput.of("end_at", f"has passed: {wanted.end_at.isoformat()} is before {now.isoformat()}")
+        return msgspec.structs.replace(wanted, end_at=now)
 
     async def _claimed(self, token: int | None) -> int | None:
         """The attempt that a token stands for: 0, which no attempt has, if it is of another generation of the store; 1

@@ -86,7 +86,10 @@ class Limits(Asking):
         _resource_of(name)
         if name not in {limit.name for limit in await self._again(self._store.limits)}:
             raise NotFound(f"there is no limit {name}; see: rota limit list")
-        await self._again(lambda: self._store.set_limits((), removed=(name,)))
+        if name == GLOBAL:
+            await self._again(lambda: self._store.set_limits([Limit(name=GLOBAL, cap=CAPACITY)]))
+        else:
+            await self._again(lambda: self._store.set_limits((), removed=(name,)))
 
     async def limits(self) -> tuple[Limit, ...]:
         """The global limit, also when nobody set it, and those of resources."""

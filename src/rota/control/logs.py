@@ -59,7 +59,7 @@ class Logs(Asking):
             current, ended = await self._attempt(item, wanted)
         if current == 0:
             yield LogPiece(
-                item, 0, 0, b"", "no attempt was made yet" if wanted is None else f"there is no attempt {wanted}"
+                item, 0, 0, b"", "[no attempt was made yet]" if wanted is None else f"[there is no attempt {wanted}]"
             )
             return
         key = LogKey(item.run_id, item.id, current)

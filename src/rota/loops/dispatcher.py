@@ -23,7 +23,9 @@ from rota.loops.loop import Loop
 from rota.model.dispatch import Pulse, Round
 from rota.ports import Clock, Store
 
-STEP_IN_US = 1_000_000
+STEP_IN_US = 2_000_000
+"""How long news may wait before others make a round instead of the node that made the last: rebuilding costs more than
+waiting for one that is only slow."""
 SHORTEST_S = 0.002
 
 log = structlog.get_logger()
@@ -91,7 +93,7 @@ class Dispatcher(Loop):
             return not self._is_holder or pulse.arrived_us is not None or fell_due
         if self._is_holder:
             self._board.forget()  # another node made a round
-        patience_us = STEP_IN_US * (1 + self._clock.chance())
+        patience_us = STEP_IN_US * (1 + self._clock.chance() / 2)
         waits = [at for at in (pulse.arrived_us, pulse.next_us) if at is not None]
         return any(pulse.now_us - at > patience_us for at in waits)
 

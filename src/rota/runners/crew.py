@@ -28,7 +28,7 @@ from rota.runners.boundary.sweeping import Swept, sweep
 from rota.runners.boundary.switch import boottime_ns
 from rota.runners.boundary.yard import Yard
 from rota.runners.desk import Desk
-from rota.runners.endings import Ending
+from rota.runners.endings import Ending, stopped
 from rota.runners.hand import START_S, Hand, Shop
 from rota.runners.live import Live
 from rota.runners.place import here, process_is_gone
@@ -84,7 +84,7 @@ class ProcessCrew:
         self._shop = Shop(loop, self._yard, self._desk, self._scribe, self._timers)
         self._programs = Programs(self._shop, self._room, settings.environment)
         self._is_open = True
-        self._timers.at(loop.time() + TIDY_S, self)
+        self._timers.at(loop.time() + min(TIDY_S, settings.idle_s), self)
 
     def here(self) -> Place:
         return here()
@@ -124,14 +124,14 @@ class ProcessCrew:
         self._is_open = False
         for live in self._desk.lives:
             if live.place is None:
-                self._desk.end(live, _stopped(), None)
+                self._desk.end(live, stopped(), None)
         places: list[Pool | Programs] = [*self._pools.values(), self._programs]
         for place in places:
             place.kill()
         await asyncio.gather(*(place.see_gone() for place in places))
         await self._yard.close()
         for live in self._desk.lives:
-            self._desk.end(live, _stopped(), None)
+            self._desk.end(live, stopped(), None)
         await self._scribe.close()
         self._desk.close()
         self._timers.close()
@@ -251,7 +251,3 @@ class ProcessCrew:
             return False
         min(idle, key=lambda hand: hand.idle_since).retire()
         return True
-
-
-def _stopped() -> Ending:
-    return Ending(Outcome.LOST, message="this node was stopped")

@@ -65,6 +65,11 @@ def asked(attempt: Attempt, why: Outcome, how: str) -> Ending:
     return Ending(why, "cancel", f"was cancelled and {how}")
 
 
+def stopped() -> Ending:
+    """An attempt whose crew is closing."""
+    return Ending(Outcome.LOST, message="this node was stopped")
+
+
 def unstarted(error: Exception, attempt_label: str = "") -> Ending:
     """A tree that could not be started. What the order is to blame for fails; else another node may try."""
     text = str(error).removeprefix(f"{attempt_label}: ")

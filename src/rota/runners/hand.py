@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import Sequence
 from typing import Protocol
-
-import msgspec
 
 from rota.model.moment import micros
 from rota.model.states import Outcome
@@ -22,35 +19,32 @@ from rota.runners.boundary.order import TreeSpec
 from rota.runners.boundary.tree import Tree, TreeEnd
 from rota.runners.boundary.yard import Yard
 from rota.runners.desk import Desk
-from rota.runners.endings import Ending, asked, bounded, checked, of_tree, unstarted
+from rota.runners.endings import Ending, asked, bounded, checked, of_tree, stopped, unstarted
+from rota.runners.link import Link
 from rota.runners.live import Live
 from rota.runners.pipe import Pipe
 from rota.runners.scribe import Scribe
 from rota.runners.timers import Timers
 from rota.runners.wire import (
     MAIN,
-    REPORT_MAX,
     Failure,
-    Inbox,
     Order,
     Orders,
     Report,
     Setup,
-    SpoiledChannel,
     Task,
-    framed,
 )
 
 START_S = 60.0
 """How long a worker may take to load its app, and to begin with what it is given."""
 RETIRE_S = 2.0
+LAST_WORDS_S = 0.5
+"""How long a worker that has closed its channel may take to end by itself, so that its exit code is seen."""
 CODES = 1000
 TAIL = 2000
 """How much is kept of what a worker prints when it has nothing to do."""
-_READ = 64 * 1024
+_LEFT = b"[rota: the task left processes behind; they were killed]\n"
 _SHARED = b"[rota: printed by the process that runs this item and others at a time]\n"
-
-_decode = msgspec.msgpack.Decoder(Report).decode
 
 
 class Shop:
@@ -96,10 +90,8 @@ class Hand:
         self._known: set[int] = set()
         self._held: list[tuple[Live, Ending, float]] = []
         self._tree: Tree | None = None
-        self._link: socket.socket | None = None
+        self._link: Link | None = None
         self._pipe: Pipe | None = None
-        self._inbox = Inbox(REPORT_MAX)
-        self._unsent = bytearray()
         self._tail = b""
         self._wrong: str | None = None
         self._broken: Ending | None = None
@@ -125,7 +117,7 @@ class Hand:
             self._tree = await self._shop.yard.start(self._spec)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             self.over = True
-            self._boss.gone(self, unstarted(error, self._spec.label))
+            self._boss.gone(self, None if self.is_retiring else unstarted(error, self._spec.label))
             return
         self._attach(self._tree)
         if self._is_killed:
@@ -148,14 +140,15 @@ class Hand:
                 self._known.add(task.number)
                 tasks.append(task)
         self._last = number
-        self._send(Orders(tasks, orders, []))
+        assert self._link is not None
+        self._link.send(Orders(tasks, orders, []))
 
     def stop(self, live: Live) -> None:
         if live.where == MAIN and self._tree is not None and not self._setup.shared:
             self.is_retiring = True  # whatever the signal hits, it must not be another item
             self._tree.signal(signal.SIGTERM)
-        else:
-            self._send(Orders([], [], [live.number]))
+        elif self._link is not None:
+            self._link.send(Orders([], [], [live.number]))
 
     def kill(self, live: Live | None = None) -> None:
         """Kill the process, with all items in it."""
@@ -169,7 +162,7 @@ class Hand:
         """End when there is nothing more to do."""
         self.is_retiring = True
         if self.busy == 0 and self._link is not None:
-            self._link.shutdown(socket.SHUT_WR)
+            self._link.end()
             self._shop.timers.at(self._shop.loop.time() + RETIRE_S, self)
         elif self._tree is None:
             self.kill()
@@ -187,70 +180,18 @@ class Hand:
         self.kill()
 
     def _attach(self, tree: Tree) -> None:
+        shop = self._shop
         assert tree.channel is not None
-        self._link = tree.channel
-        self._link.setblocking(False)
-        self._pipe = Pipe(tree.output, self._shop.loop, self._shop.scribe, self._printed)
-        self._shop.loop.add_reader(self._link, self._hear)
-        self._shop.timers.at(self._shop.loop.time() + START_S, self)
-        self._send(self._setup)
+        self._pipe = Pipe(tree.output, shop.loop, shop.scribe, self._printed)
+        self._link = Link(tree.channel, shop.loop, self._understand, self._cut_off)
+        self._link.send(self._setup)
+        shop.timers.at(shop.loop.time() + START_S, self)
 
-    def _send(self, message: Setup | Orders) -> None:
-        if self._link is None:
-            return
-        frame = framed(message)
-        if not self._unsent:
-            try:
-                sent = self._link.send(frame)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                return  # its end will be seen
-            if sent == len(frame):
-                return
-            frame = frame[sent:]
-            self._shop.loop.add_writer(self._link, self._send_on)
-        self._unsent += frame
-
-    def _send_on(self) -> None:
-        assert self._link is not None
-        try:
-            sent = self._link.send(self._unsent)
-        except BlockingIOError:
-            return
-        except OSError:
-            sent = len(self._unsent)
-        del self._unsent[:sent]
-        if not self._unsent:
-            self._shop.loop.remove_writer(self._link)
-
-    def _hear(self) -> None:
-        assert self._link is not None
-        try:
-            data = self._link.recv(_READ)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._cut_off()
-            return
-        try:
-            for frame in self._inbox.feed(data):
-                self._understand(_decode(frame))
-        except (SpoiledChannel, msgspec.MsgspecError, KeyError, UnicodeError) as error:
-            self._wrong = f"the worker wrote to its channel what it must not: {error}"
-            self._cut_off()
-
-    def _cut_off(self) -> None:
+    def _cut_off(self, why: str | None) -> None:
         """Nothing more is heard of it: so nothing more may happen in it."""
-        assert self._link is not None
-        self._shop.loop.remove_reader(self._link)
-        if self._unsent:
-            self._unsent.clear()
-            self._shop.loop.remove_writer(self._link)
-        if not self.is_retiring or self.busy:
-            self._shop.loop.call_later(_LAST_WORDS_S, self._force)
+        self._wrong = self._wrong or why
+        if not self.over and (self.busy or not self.is_retiring):
+            self._shop.loop.call_later(LAST_WORDS_S, self._force)
 
     def _force(self) -> None:
         if self._tree is not None and not self.over:
@@ -275,7 +216,7 @@ class Hand:
             self._hear_ends(report, now)
 
     def _hear_ends(self, report: Report, now: float) -> None:
-        if self._pipe is not None and not self._setup.shared:
+        if self._pipe is not None:
             self._pipe.drain()
         ends: list[tuple[Live, float | None, float, Ending]]
         ends = [(self._lives.pop(n), start, end, checked(result)) for n, start, end, result in report.done]
@@ -319,12 +260,8 @@ class Hand:
         self.over = True
         assert self._link is not None
         assert self._pipe is not None
-        if self._wrong is None:
-            self._hear_rest()
-        self._pipe.close()
-        self._shop.loop.remove_reader(self._link)
-        self._shop.loop.remove_writer(self._link)
         self._link.close()
+        self._pipe.close()
         now = self._shop.loop.time()
         for live, ending, ended_s in self._held:
             self._shop.desk.print(live, _LEFT)
@@ -333,17 +270,8 @@ class Hand:
         lives, self._lives = list(self._lives.values()), {}
         for live in lives:
             self._shop.desk.end(live, self._ending(live, end, several=several), now)
-        self._boss.gone(self, None if self.is_ready else self._unborn(end))
-
-    def _hear_rest(self) -> None:
-        """Its last words may still be in the channel."""
-        assert self._link is not None
-        try:
-            while data := self._link.recv(_READ):
-                for frame in self._inbox.feed(data):
-                    self._understand(_decode(frame))
-        except (OSError, SpoiledChannel, msgspec.MsgspecError, KeyError, UnicodeError):
-            return
+        unneeded = self.is_retiring and self._wrong is None
+        self._boss.gone(self, None if self.is_ready or unneeded else self._unborn(end))
 
     def _ending(self, live: Live, end: TreeEnd, *, several: bool) -> Ending:
         if live.why is not None:
@@ -352,6 +280,8 @@ class Hand:
         if self._is_forced:
             text = "its worker was killed, because another item in it did not stop when it was told to"
             return Ending(Outcome.LOST, message=text)
+        if self._is_killed and self._wrong is None:
+            return stopped()
         ending = of_tree(end, live.attempt.bounds, "the worker process")
         if self._wrong is not None:
             ending = Ending(Outcome.FAILED, "channel", bounded(self._wrong))
@@ -371,11 +301,6 @@ class Hand:
         words = self._tail.decode(errors="replace").strip()
         outcome = ending.outcome if ending.outcome is Outcome.LOST and self._wrong is None else Outcome.FAILED
         return Ending(outcome, ending.cause or "start", bounded(f"{text}: {words}" if words else text))
-
-
-_LAST_WORDS_S = 0.5
-"""How long a worker that has closed its channel may take to end by itself, so that its exit code is seen."""
-_LEFT = b"[rota: the task left processes behind; they were killed]\n"
 
 
 def _order(live: Live, task: Task) -> Order:

@@ -18,6 +18,9 @@ from rota.runners.live import Live
 from rota.runners.room import Room
 from rota.runners.wire import Setup, Task
 
+AGAIN_S = 1.0
+"""How long nothing is started after a worker could not be, if there are others."""
+
 
 class Route(NamedTuple):
     """Where the attempts of a task go."""
@@ -28,6 +31,8 @@ class Route(NamedTuple):
 
 class Pool:
     """Workers that are alike: of one tenant, for one app, under the same bounds."""
+
+    over = False
 
     def __init__(
         self, shop: Shop, room: Room, spec: TreeSpec, setup: Setup, *, starting_max: int, stamp: Callable[[], object]
@@ -43,6 +48,7 @@ class Pool:
         self._free: list[Hand] = []
         self._starting = 0
         self._hired = 0
+        self._is_patient = False
 
     @property
     def hands(self) -> list[Hand]:
@@ -76,13 +82,20 @@ class Pool:
             self._free.append(hand)
         self._count_starting()
         self.pump()
+        if hand.busy == 0 and not hand.is_retiring and self._room.claims():
+            hand.retire()
 
     def gone(self, hand: Hand, unborn: Ending | None) -> None:
         del self._hands[hand]
         self._count_starting()
-        if unborn is not None and not self._hands:
-            self._give_up(unborn)
+        if unborn is not None:
+            self._missed(unborn)
         self._room.give_back()
+        self.pump()
+
+    def ring(self, what: int) -> None:
+        """It may work better now than the last time."""
+        self._is_patient = False
         self.pump()
 
     def idle(self) -> list[Hand]:
@@ -116,7 +129,8 @@ class Pool:
 
     def _hire(self) -> None:
         while (
-            self._starting < self._starting_max
+            not self._is_patient
+            and self._starting < self._starting_max
             and len(self._waiting) > self._starting * self._setup.concurrency
             and self._room.take(self)
         ):
@@ -136,8 +150,12 @@ class Pool:
     def _count_starting(self) -> None:
         self._starting = sum(not hand.is_ready for hand in self._hands)
 
-    def _give_up(self, why: Ending) -> None:
-        """Nobody can do what waits here."""
+    def _missed(self, why: Ending) -> None:
+        """A worker could not be started. If others can do what waits here, it waits for them; else it ends."""
+        if any(hand.is_ready and not hand.is_retiring for hand in self._hands):
+            self._is_patient = True
+            self._shop.timers.at(self._shop.loop.time() + AGAIN_S, self)
+            return
         waiting, self._waiting = self._waiting, deque()
         for live, _ in waiting:
             self._shop.desk.end(live, why, None)

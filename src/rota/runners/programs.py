@@ -22,7 +22,7 @@ from rota.model.work import RESULT_MAX, Attempt
 from rota.runners import environment
 from rota.runners.boundary.order import TreeSpec
 from rota.runners.boundary.tree import Tree, TreeEnd
-from rota.runners.endings import Ending, asked, checked, of_tree, too_large, unstarted
+from rota.runners.endings import Ending, asked, checked, of_tree, stopped, too_large, unstarted
 from rota.runners.hand import Shop
 from rota.runners.live import Live
 from rota.runners.pipe import Pipe
@@ -70,7 +70,7 @@ class Programs:
     async def _run(self, program: Program) -> None:
         try:
             await program.run()
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave an attempt without an end
+        except Exception as error:
             log.exception("a program was lost", attempt=label_of(program.live.attempt))
             program.kill()
             self._shop.desk.end(program.live, Ending(Outcome.LOST, message=f"a fault in this node: {error}"), None)
@@ -116,6 +116,7 @@ class Program:
             self._tree.signal(signal.SIGTERM)
 
     def kill(self, live: Live | None = None) -> None:
+        """Kill it, because it did not stop (`live`), or because the crew closes."""
         self._is_killed = True
         if self._tree is not None:
             self._tree.kill()
@@ -137,8 +138,9 @@ class Program:
         self._shop.desk.print(self.live, data)
 
     def _unstarted(self, error: Exception, label: str) -> Ending:
-        live = self.live
-        return unstarted(error, label) if live.why is None else Ending(live.why, "cancel", "was cancelled at its start")
+        if self.live.why is not None:
+            return Ending(self.live.why, "cancel", "was cancelled at its start")
+        return stopped() if self._is_killed else unstarted(error, label)
 
     def _ending(self, end: TreeEnd) -> Ending:
         live = self.live
@@ -147,6 +149,8 @@ class Program:
         if live.why is not None and not end.killed_by_switch:
             how = "ended by SIGTERM" if end.signal == signal.SIGTERM else "was killed"
             return asked(live.attempt, live.why, how if end.code is None else f"stopped with exit code {end.code}")
+        if self._is_killed:
+            return stopped()
         ending = of_tree(end, live.attempt.bounds, "the program")
         if ending.outcome is not Outcome.SUCCEEDED:
             return ending

@@ -38,6 +38,13 @@ class Room:
             self._evicted += 1
         return False
 
+    def claims(self) -> bool:
+        """Whether somebody waits who should get the place of a worker that has just become idle."""
+        if self._evicted >= len(self._hungry):
+            return False
+        self._evicted += 1
+        return True
+
     def give_back(self) -> None:
         self._used -= 1
         self._evicted = max(0, self._evicted - 1)

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Row, delete, select, update
 
+from rota.backends.record import AVOIDED
 from rota.backends.sql import schema
 from rota.backends.sql.assigning import Assigning, put_assignment
 from rota.backends.sql.members import DISCONNECTED, give_up
@@ -31,11 +32,8 @@ from rota.backends.sql.transaction import Transaction
 from rota.model.dispatch import Finished, ItemEnd, ItemStart, Ready
 from rota.model.plan import Rule
 from rota.model.standing import Cancelled
-from rota.model.states import Cause, ItemState, Outcome
+from rota.model.states import Cause, ItemState
 from rota.model.work import Assignment
-
-AVOIDED = frozenset({str(Outcome.FAILED), str(Outcome.TIMED_OUT), str(Outcome.LOST)})
-"""After these, an item tries another node, if there is one."""
 
 _END = Change(schema.item, ("id",), ("state", "ended_at", "result", "message"))
 _AGAIN = Change(

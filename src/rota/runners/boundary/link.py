@@ -18,6 +18,7 @@ from rota.runners.boundary.switch import shared_deadline
 
 _PROGRAM = Path(__file__).with_name("zygote.py")
 _READY_S = 20.0
+_END_S = 2.0
 
 
 class ZygoteLink:
@@ -65,11 +66,14 @@ class ZygoteLink:
                     raise ZygoteGone(f"the process that starts trees is gone: {error}") from error
 
     async def close(self) -> None:
-        """End the zygote and see it gone."""
+        """End the zygote and see it gone: by itself, so that it reaps what it forked; by SIGKILL if it hangs."""
         self._control.close()
-        if not self.is_dead:
+        try:
+            async with asyncio.timeout(_END_S):
+                await self._dead.wait()
+        except TimeoutError:
             self._process.kill()
-        await self._dead.wait()
+            await self._dead.wait()
 
     def _on_death(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
@@ -117,9 +121,11 @@ def try_out(kind: BoundaryKind) -> None:
             greeting, _ = wire.receive(near)
         except TimeoutError:
             greeting = None
-        finally:
-            process.kill()
-            process.wait()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
     _check_greeting(kind, greeting)
 
 

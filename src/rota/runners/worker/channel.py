@@ -72,7 +72,8 @@ class Outbox:
         return bool(self._started)
 
     def start(self, number: int, started_s: float, where: int) -> None:
-        self._started[number] = (started_s, where)
+        with self._lock:
+            self._started[number] = (started_s, where)
 
     def output(self, number: int, data: bytes) -> None:
         self._output.append((number, data))

@@ -46,9 +46,7 @@ class Functions:
         if self._setup.app is None:
             return Caller(self._imported(what))
         if what not in self._own:
-            raise Fault(
-                UNKNOWN, f"{self._setup.app} has no {what}; it has {', '.join(sorted(self._own)) or 'none'}"
-            )
+            raise Fault(UNKNOWN, f"{self._setup.app} has no {what}; it has {', '.join(sorted(self._own)) or 'none'}")
         return Caller(self._own[what], listens=what.startswith(listener_name("")))
 
     def _imported(self, what: str) -> Callable[..., Any]:

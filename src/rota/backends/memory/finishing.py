@@ -1,0 +1,239 @@
+"""What clients assign, and how attempts end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from rota.backends.memory.ground import cancelled_attempt, ready_of
+from rota.backends.memory.rounds import Rounds
+from rota.backends.record import (
+    AVOIDED,
+    Place,
+    assigned_data,
+    assigned_lane,
+    assigned_run,
+    assignment_key,
+    numbers_taken,
+    unknown_quota,
+)
+from rota.model.dispatch import ArrivalKind, Finished, ItemEnd, ItemStart
+from rota.model.moment import micros, moment
+from rota.model.node import NodeState
+from rota.model.plan import Rule
+from rota.model.run import Item, Run, RunKey
+from rota.model.standing import Cancelled
+from rota.model.states import Cause, ItemState, Outcome
+from rota.model.value import encode
+from rota.model.work import Assignment, AttemptRecord, quota_limit, spread
+
+Notices = Mapping[int, Sequence[Assignment]]
+
+
+class Finishing(Rounds):
+    """Assign, finish, rescue, cancel."""
+
+    async def assign(self, wanted: Assignment, *, quota_must_exist: bool = True) -> Run:
+        known = self._keys.get(RunKey(0, Cause.ASSIGN, assignment_key(wanted)))
+        if known is not None:
+            return self._derived(self._runs[known])
+        work = wanted.work
+        if quota_must_exist and quota_limit(work.tenant, work.quota) not in self._limits:
+            raise unknown_quota(work)
+        taken = [task.number for task in wanted.tasks if (work.tenant, task.number) in self._numbers]
+        if taken:
+            raise numbers_taken(taken)
+        return self._assign(wanted, Cause.ASSIGN)
+
+    async def close_runs(self, *, limit: int) -> int:
+        still_open = [run for run in self._runs.values() if run.job_id == 0 and run.ended_at is None]
+        over = [run for run in map(self._derived, still_open) if run.ended_at is not None][:limit]
+        for run in over:
+            self._put(run)
+            self._record(f"run.{run.state}", {"was": "running"}, run_id=run.id)
+        return len(over)
+
+    async def finish(
+        self,
+        ends: Sequence[ItemEnd],
+        starts: Sequence[ItemStart] = (),
+        *,
+        rule: Rule | None = None,
+        notices: Notices = {},  # noqa: B006 - never changed
+    ) -> Finished:
+        stale: set[int] = set()
+        self._settle(ends, starts, rule, notices, stale)
+        return Finished(now_us=self._now_us(), stale=frozenset(stale))
+
+    async def rescue(
+        self,
+        node_id: int,
+        beat: int,
+        ends: Sequence[ItemEnd],
+        *,
+        rule: Rule,
+        margin_s: float,
+        seen_gone: bool = False,
+        notices: Notices = {},  # noqa: B006 - never changed
+    ) -> bool:
+        node = self._nodes.get(node_id)
+        if node is not None and node.lease_until is not None:
+            over = seen_gone or node.lease_until + timedelta(seconds=margin_s) < self._clock.wall()
+            if not over or node.beat != beat:
+                return False
+        self._settle(ends, (), rule, notices, set())
+        if all(it.node_id != node_id for it in self._queue.values()):
+            self._give_up(node_id, NodeState.DISCONNECTED)
+        return True
+
+    async def cancel(self, run_ids: Sequence[int], *, rule: Rule) -> Cancelled:
+        runs = [self._runs[it] for it in sorted(set(run_ids)) if it in self._runs]
+        for run in runs:
+            if run.ended_at is None and run.cancel_at is None:
+                self._put(msgspec.structs.replace(run, cancel_at=self._clock.wall()))
+                self._record("run.cancel_asked", {}, job_id=run.job_id or None, run_id=run.id)
+        ended, asked = self._ask_to_stop(run.id for run in runs)
+        of_jobs = [run.id for run in runs if run.job_id]
+        if of_jobs:
+            self._decide(self._owners(of_jobs), rule, run_ids=of_jobs)
+        return Cancelled(ended=ended, asked=asked)
+
+    async def extend(self, item_id: int, attempt: int, seconds: float) -> datetime | None:
+        it = self._queue.get(item_id)
+        if it is None or it.attempt != attempt or it.state is not ItemState.RUNNING or it.node_id is not None:
+            return None
+        return self._change(item_id, expires_at=self._clock.wall() + timedelta(seconds=seconds)).expires_at
+
+    def _assign(self, wanted: Assignment, cause: Cause) -> Run:
+        run = assigned_run(next(self._run_ids), wanted, cause, self._clock.wall())
+        self._put(run)
+        self._items_of[run.id] = []
+        places = []
+        start_by = spread(micros(run.due_at), micros(wanted.end_at or run.due_at), len(wanted.tasks))
+        tenant = wanted.work.tenant if cause is Cause.ASSIGN else None
+        for index, (by, task) in enumerate(zip(start_by, wanted.tasks, strict=True)):
+            item = Item(
+                id=next(self._row_ids),
+                run_id=run.id,
+                task="main",
+                index=index,
+                state=ItemState.READY,
+                not_before_at=run.due_at,
+                start_by_at=moment(by),
+                tenant=tenant,
+                number=task.number,
+                info=None if task.info is None else encode(task.info),
+            )
+            self._items[item.id] = item
+            self._items_of[run.id].append(item.id)
+            if tenant is not None:
+                self._numbers[tenant, task.number] = item.id
+            hold_s = 0.0 if wanted.work.handler is None else wanted.work.hold_s
+            places.append(Place(item, 0, assigned_lane(wanted.work), hold_s))
+        self._record("run.started", assigned_data(run, len(places)), run_id=run.id)
+        self._enqueue(places)
+        return run
+
+    def _settle(
+        self,
+        ends: Sequence[ItemEnd],
+        starts: Sequence[ItemStart],
+        rule: Rule | None,
+        notices: Notices,
+        stale: set[int],
+    ) -> None:
+        def write() -> list[int]:
+            return self._write(ends, starts, notices, stale)
+
+        run_ids = {end.run_id for end in ends if end.job_id}
+        if not run_ids:
+            write()
+            return
+        assert rule is not None, "the runs of jobs need a rule that says what follows"
+        self._decide(self._owners(run_ids), rule, run_ids=run_ids, first=write)
+
+    def _write(
+        self, ends: Sequence[ItemEnd], starts: Sequence[ItemStart], notices: Notices, stale: set[int]
+    ) -> list[int]:
+        ended = {end.item_id for end in ends}
+        for start in starts:
+            if start.item_id not in ended:
+                self._begin(start, stale)
+        concerned = set()
+        for end in ends:
+            if not self._is_current(end):
+                stale.add(end.item_id)
+                continue
+            self._end(end)
+            for notice in notices.get(end.item_id, ()):
+                self._assign(notice, Cause.NOTICE)
+            if end.job_id:
+                concerned.add(end.run_id)
+        return sorted(concerned)
+
+    def _is_current(self, end: ItemEnd) -> bool:
+        it = self._queue.get(end.item_id)
+        if it is None or it.attempt != end.attempt or it.state is ItemState.READY:
+            return False
+        return end.expired_us is None or (it.expires_at is not None and micros(it.expires_at) == end.expired_us)
+
+    def _begin(self, start: ItemStart, stale: set[int]) -> None:
+        it = self._queue.get(start.item_id)
+        if it is None or it.attempt != start.attempt or it.state is ItemState.READY:
+            stale.add(start.item_id)
+        elif start.expires_s is None and it.state is ItemState.ASSIGNED:
+            self._change(it.item_id, state=ItemState.RUNNING, started_at=moment(start.started_us))
+        elif start.expires_s is not None and it.node_id is not None:
+            self._leave_node(start, it.cancel_at is not None)
+
+    def _leave_node(self, start: ItemStart, is_cancelled: bool) -> None:
+        now = self._clock.wall()
+        assert start.expires_s is not None
+        fields = {"started_at": moment(start.started_us), "expires_at": now + timedelta(seconds=start.expires_s)}
+        it = self._change(start.item_id, state=ItemState.RUNNING, node_id=None, **fields)
+        self._tell(ArrivalKind.OUTSIDE, item_ids=[it.item_id])
+        if is_cancelled:
+            self._end_item(it.item_id, ItemState.CANCELLED, now)
+            self._attempts[it.item_id].append(cancelled_attempt(it, now))
+            self._tell(ArrivalKind.ENDED, item_ids=[it.item_id])
+
+    def _end(self, end: ItemEnd) -> None:
+        now, it = self._clock.wall(), self._queue[end.item_id]
+        self._attempts[end.item_id].append(_attempt(end, now))
+        if end.state == ItemState.READY and it.cancel_at is None:
+            again = self._change(
+                end.item_id,
+                state=ItemState.READY,
+                not_before_at=now + timedelta(seconds=end.delay_s),
+                failures=end.failures,
+                losses=end.losses,
+                avoid_id=end.node_id if end.outcome in AVOIDED else None,
+                node_id=None,
+                round=None,
+                assigned_at=None,
+                started_at=None,
+                expires_at=None,
+            )
+            self._tell(ArrivalKind.READY, ready=[ready_of(again)])
+            return
+        state = ItemState.CANCELLED if end.state == ItemState.READY else ItemState(end.state)
+        self._end_item(end.item_id, state, now, result=end.result, message=end.message or None)
+        self._tell(ArrivalKind.ENDED, item_ids=[end.item_id])
+
+
+def _attempt(end: ItemEnd, now: datetime) -> AttemptRecord:
+    return AttemptRecord(
+        item_id=end.item_id,
+        attempt=end.attempt,
+        node=end.node,
+        round=end.round,
+        assigned_at=None if end.assigned_us is None else moment(end.assigned_us),
+        started_at=None if end.started_us is None else moment(end.started_us),
+        ended_at=now,
+        outcome=Outcome(end.outcome),
+        code=end.code,
+        message=end.message,
+        log_bytes=end.log_bytes,
+    )

@@ -1,0 +1,655 @@
+"""What people and clients ask, on every store: limits, assign, finish, extend, cancel, retry, explain, logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.clock import SystemClock
+from rota.control import Answer, Assigned, Control
+from rota.core.advance import Advance
+from rota.core.dispatch import Rounds
+from rota.core.explain import Why
+from rota.errors import InvalidInput, NotFound, Refused
+from rota.model.dispatch import Granted, ItemEnd, ItemStart
+from rota.model.job import JobName
+from rota.model.moment import micros
+from rota.model.node import NewNode, Place
+from rota.model.plan import RunFilter
+from rota.model.run import Item, LogKey, Run
+from rota.model.states import Cause, ItemState, JobState, RunState
+from rota.model.work import GLOBAL, Limit, Rate, token_of
+from rota.ports import Store
+from rota.runners.logs import DirectoryLogs
+from tests.factories import MANUAL, a_definition, queue
+
+HERE = Place(host="h", boot_id="b", pid_namespace="n", pid=1, pid_started=1)
+
+
+@pytest.fixture
+def control(store: Store) -> Control:
+    return Control(store, SystemClock())
+
+
+class Executor:
+    """A node that takes what a round gives it, and does nothing by itself."""
+
+    def __init__(self, store: Store, seats: int) -> None:
+        self._store = store
+        self._seats = seats
+        self._board = Rounds()
+        self.id = 0
+
+    async def join(self, name: str = "berlin", **fields: Any) -> Executor:
+        handlers = ("listener:on_start", "listener:on_fail", "default/default/send")
+        node = NewNode(name=name, incarnation="i", place=HERE, seats=self._seats, handlers=handlers, **fields)
+        self.id = (await self._store.join(node, lease_s=60)).id
+        return self
+
+    async def round(self) -> list[Granted]:
+        """What a round gives to this node."""
+        done = await self._store.dispatch(self.id, self._board, batch_max=100)
+        return list(done.grants[self.id].items) if self.id in done.grants else []
+
+    async def begin_outside(self, granted: Sequence[Granted], expires_s: float = 120.0) -> None:
+        """Say that `on_start` of these items has returned."""
+        now = micros(await self._store.now())
+        starts = [
+            ItemStart(item_id=it.item_id, attempt=it.attempt, started_us=now, expires_s=expires_s) for it in granted
+        ]
+        await self._store.finish([], starts, rule=Advance())
+
+    async def end(self, granted: Granted, outcome: str = "succeeded", state: str = "succeeded") -> None:
+        """Say how an attempt has ended."""
+        end = ItemEnd(
+            item_id=granted.item_id,
+            attempt=granted.attempt,
+            run_id=granted.run_id,
+            job_id=granted.job_id,
+            lane_id=granted.lane_id,
+            outcome=outcome,
+            state=state,
+            node="berlin",
+            node_id=self.id,
+        )
+        await self._store.finish([end], rule=Advance())
+
+
+async def executor(store: Store, seats: int = 10) -> Executor:
+    return await Executor(store, seats).join()
+
+
+async def assigned(control: Control, *numbers: str, **options: Any) -> Assigned:
+    await control.set_quota("acme")
+    return await control.assign("acme", numbers or ("n-1",), **options)
+
+
+async def outside(store: Store, control: Control, *numbers: str, **options: Any) -> tuple[Executor, list[int]]:
+    """Items whose end the client reports, started; and their tokens."""
+    await assigned(control, *numbers, **options)
+    node = await executor(store)
+    granted = await node.round()
+    await node.begin_outside(granted)
+    generation = await store.generation()
+    return node, [token_of(generation, it.attempt) for it in granted]
+
+
+async def items_of(store: Store, assigned_: Assigned) -> list[Item]:
+    return list(await store.items(assigned_.run_id))
+
+
+async def the_run(store: Store) -> Run:
+    (run,) = await store.runs(RunFilter())
+    return run
+
+
+# Tenants and limits
+
+
+async def test_a_quota_keeps_what_is_not_said(control: Control) -> None:
+    """S2.21: tenants are created and updated."""
+    await control.set_quota("acme", cap=5, weight=3, rate="10/60")
+    limit = await control.set_quota("acme", cap=7)
+    assert (limit.cap, limit.weight, limit.rate) == (7, 3, Rate(max=10, period_s=60))
+    limit = await control.set_quota("acme", cap=None, rate=None)
+    assert (limit.cap, limit.weight, limit.rate) == (None, 3, None)
+    await control.set_quota("acme", "mail", weight=2)
+    found = [(it.tenant, it.quota, it.limit and it.limit.weight) for it in await control.quotas()]
+    assert found == [("acme", "default", 3), ("acme", "mail", 2)]
+
+
+async def test_statistics_count_what_is_ready_and_what_runs(store: Store, control: Control) -> None:
+    """S2.21."""
+    await control.set_quota("acme", cap=2)
+    await control.assign("acme", ["a", "b", "c"])
+    await control.assign("default", ["a"])
+    node = await executor(store)
+    await node.round()
+    found = {(it.tenant, it.limit is not None): (it.ready, it.running) for it in await control.quotas()}
+    assert found == {("acme", True): (1, 2), ("default", False): (0, 1)}
+
+
+async def test_a_tenant_with_unfinished_items_is_not_removed(store: Store, control: Control) -> None:
+    """S2.21, A2.6."""
+    _, tokens = await outside(store, control, "a", "b")
+    with pytest.raises(Refused, match=r"tenant acme has 2 unfinished items in 1 runs; .* --cancel"):
+        await control.remove_tenant("acme")
+    assert [it.tenant for it in await control.quotas()] == ["acme"]
+    run = await the_run(store)
+    for item, token in zip(await store.items(run.id), tokens, strict=True):
+        await control.finish(str(item.id), token)
+    assert (await control.remove_tenant("acme")).quotas == ("default",)
+    assert await control.quotas() == []
+    with pytest.raises(NotFound, match="there is no tenant acme"):
+        await control.remove_tenant("acme")
+
+
+async def test_a_tenant_is_removed_with_its_items_when_told_so(store: Store, control: Control) -> None:
+    await outside(store, control, "a", "b")
+    await control.assign("acme", ["later"], start_at=await store.now() + timedelta(hours=1))
+    other = await control.assign("default", ["a"])
+    done = await control.remove_tenant("acme", cancel=True)
+    assert (done.ended, done.asked) == (3, 0)
+    assert [it.tenant for it in await control.quotas()] == ["default"]
+    assert [item.state for item in await items_of(store, other)] == [ItemState.READY]
+    states = {item.state for run in await store.runs(RunFilter()) for item in await store.items(run.id)}
+    assert states == {ItemState.CANCELLED, ItemState.READY}
+
+
+async def test_the_capacity_is_100_until_somebody_says_otherwise(control: Control) -> None:
+    """S2.18, S2.25."""
+    assert await control.limits() == (Limit(name=GLOBAL, cap=100),)
+    await control.set_capacity(7)
+    await control.set_resource("db", cap=1, rate=(2, 0.5))
+    await control.set_limit("resource:db", cap=3)
+    assert [(it.name, it.cap, it.rate) for it in await control.limits()] == [
+        ("global", 7, None),
+        ("resource:db", 3, Rate(max=2, period_s=0.5)),
+    ]
+    await control.remove_limit("resource:db")
+    await control.remove_limit("global")
+    assert [(it.name, it.cap) for it in await control.limits()] == [("global", 100)]
+    with pytest.raises(NotFound, match="there is no limit resource:db"):
+        await control.remove_limit("resource:db")
+
+
+async def test_a_capacity_of_nothing_stops_new_starts_only(store: Store, control: Control) -> None:
+    """A2.11."""
+    node, (token,) = await outside(store, control, "a")
+    await control.set_capacity(0)
+    await control.assign("acme", ["b"])
+    assert await node.round() == []
+    (item,) = await store.items((await store.runs(RunFilter()))[1].id)
+    assert await control.finish(str(item.id), token) is Answer.FINISHED
+    await control.set_capacity(1)
+    assert len(await node.round()) == 1
+
+
+BAD: list[tuple[str, str, tuple[Any, ...], dict[str, Any], str]] = [
+    ("cap below", "set_quota", ("acme",), {"cap": -1}, "cap"),
+    ("cap above", "set_capacity", (1_000_001,), {}, "cap"),
+    ("cap is truth", "set_capacity", (True,), {}, "cap"),
+    ("no global cap", "set_limit", ("global",), {"cap": None}, "cap"),
+    ("weight", "set_quota", ("acme",), {"weight": 0}, "weight"),
+    ("rate of nothing", "set_quota", ("acme",), {"rate": "0/1"}, "rate"),
+    ("rate in no time", "set_quota", ("acme",), {"rate": (1, 0)}, "rate"),
+    ("rate text", "set_quota", ("acme",), {"rate": "often"}, "rate"),
+    ("tenant", "set_quota", ("a b",), {}, "tenant"),
+    ("quota", "set_quota", ("acme", "!"), {}, "quota"),
+    ("resource", "set_resource", ("",), {"cap": 1}, "resource"),
+    ("quota as limit", "set_limit", ("quota:a/b",), {"cap": 1}, "name"),
+    ("job as limit", "set_limit", ("job:1",), {"cap": 1}, "name"),
+    ("token", "finish", ("1", "x"), {}, "token"),
+    ("uuid", "finish", ("abc",), {}, "uuid"),
+    ("uuid of nothing", "finish", ("0",), {}, "uuid"),
+    ("uuid too large", "finish", ("9" * 19,), {}, "uuid"),
+    ("result and failure", "finish", ("1",), {"result": 1, "failed": "no"}, "result"),
+    ("result is no JSON", "finish", ("1",), {"result": {1}}, "result"),
+    ("result is NaN", "finish", ("1",), {"result": float("nan")}, "result"),
+    ("result too large", "finish", ("1",), {"result": "x" * 300_000}, "result"),
+    ("failure is no text", "finish", ("1",), {"failed": 5}, "failed"),
+    ("no time", "extend", ("1", 0), {}, "seconds"),
+    ("too much time", "extend", ("1", 864_001), {}, "seconds"),
+    ("unknown option", "assign", ("acme", ["a"]), {"colour": "red"}, "colour"),
+    ("key", "assign", ("acme", ["a"]), {"key": ""}, "key"),
+]
+
+
+@pytest.mark.parametrize(("verb", "args", "options", "field"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+@pytest.mark.parametrize("another", ["memory"], indirect=True)
+async def test_bad_input_is_refused_by_its_name(
+    control: Control, verb: str, args: tuple[Any, ...], options: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        await getattr(control, verb)(*args, **options)
+    assert caught.value.problems[0].field == field
+    assert await control.quotas() == []
+
+
+# Assign
+
+
+async def test_one_call_makes_one_run_whose_items_are_spread_over_the_time_given(
+    store: Store, control: Control
+) -> None:
+    """S2.22 to S2.24, V2.1: deadlines at 1/n, 2/n, ..., n/n of the range."""
+    start = (await store.now() + timedelta(hours=1)).replace(microsecond=0)
+    end = start + timedelta(seconds=10)
+    made = await assigned(control, "a", "b", "c", "d", start_at=start, end_at=end, infos=[1, None, "x", {"y": 2}])
+    items = await items_of(store, made)
+    assert [(item.number, item.info) for item in items] == [("a", "1"), ("b", None), ("c", '"x"'), ("d", '{"y":2}')]
+    assert [it.uuid for it in made.items] == [str(item.id) for item in items]
+    assert [it.number for it in made.items] == ["a", "b", "c", "d"]
+    assert {item.not_before_at for item in items} == {start}
+    assert [(item.start_by_at - start).total_seconds() for item in items] == [2.5, 5.0, 7.5, 10.0]
+
+
+async def test_without_an_end_items_should_start_when_they_may(store: Store, control: Control) -> None:
+    """V2.2."""
+    start = (await store.now() + timedelta(hours=1)).replace(microsecond=0)
+    (item,) = await items_of(store, await assigned(control, start_at=start))
+    assert (item.not_before_at, item.start_by_at) == (start, start)
+
+
+async def test_an_end_that_has_passed_is_refused(store: Store, control: Control) -> None:
+    past = await store.now() - timedelta(seconds=5)
+    with pytest.raises(InvalidInput, match="end_at: has passed"):
+        await assigned(control, end_at=past)
+
+
+async def test_a_number_is_taken_once_for_each_tenant(store: Store, control: Control) -> None:
+    """S2.32."""
+    await assigned(control, "a")
+    with pytest.raises(InvalidInput, match="a"):
+        await control.assign("acme", ["b", "a"])
+    await control.assign("default", ["a"])
+    assert len(await store.runs(RunFilter())) == 2
+
+
+async def test_a_quota_that_nobody_set_is_refused(store: Store, control: Control) -> None:
+    """S2.32: unknown worker rejected. Only the default quota of the default tenant is always there."""
+    with pytest.raises(Refused, match="acme"):
+        await control.assign("acme", ["a"])
+    await control.set_quota("acme")
+    with pytest.raises(Refused, match="mail"):
+        await control.assign("acme", ["a"], quota="mail")
+    await control.assign("default", ["a"])
+    assert len(await store.runs(RunFilter())) == 1
+
+
+async def test_the_same_key_assigns_once(store: Store, control: Control) -> None:
+    first = await assigned(control, "a", key="k")
+    assert await control.assign("acme", ["a"], key="k") == first
+    assert (await the_run(store)).cause is Cause.ASSIGN
+
+
+# Finish
+
+
+async def test_a_finish_with_the_token_counts_and_its_result_is_kept(store: Store, control: Control) -> None:
+    """S2.20."""
+    _, (token,) = await outside(store, control)
+    run = await the_run(store)
+    (item,) = await store.items(run.id)
+    assert await control.finish(str(item.id), token, result={"sent": 3}) is Answer.FINISHED
+    (item,) = await store.items(run.id)
+    assert (item.state, item.result) == (ItemState.SUCCEEDED, '{"sent":3}')
+    detail = await control.run(run.id)
+    assert detail.run.state is RunState.SUCCEEDED, "the state of an assignment is derived from its items"
+    assert [(it.attempt, str(it.outcome)) for it in detail.attempts] == [(1, "succeeded")]
+
+
+async def test_a_finish_that_is_repeated_is_told_so_and_changes_nothing(store: Store, control: Control) -> None:
+    """P7: a result counts once. The answer of the first may have been lost, so the second is the same."""
+    _, (token,) = await outside(store, control)
+    (item,) = await store.items((await the_run(store)).id)
+    for _ in range(2):
+        assert await control.finish(str(item.id), token, result=1) is Answer.FINISHED
+    assert await control.finish(str(item.id), token, result=2) is Answer.STALE
+    assert await control.finish(str(item.id), token, failed="no") is Answer.STALE
+    (after,) = await store.items(item.run_id)
+    assert (after.state, after.result) == (ItemState.SUCCEEDED, "1")
+    assert len(await store.attempts(item.run_id)) == 1
+
+
+async def test_a_stale_token_changes_nothing(store: Store, control: Control) -> None:
+    """A2.14, P7: another attempt, and another generation of the store."""
+    _, (token,) = await outside(store, control)
+    (item,) = await store.items((await the_run(store)).id)
+    for stale in (token + 1, token - 1, token + (1 << 32), 0, -1):
+        assert await control.finish(str(item.id), stale) is Answer.STALE
+    assert await control.finish(str(item.id), token) is Answer.FINISHED
+
+
+async def test_an_item_that_is_not_there_is_unknown(control: Control) -> None:
+    assert await control.finish("999999") is Answer.UNKNOWN
+    assert await control.extend("999999", 5) is None
+
+
+async def test_a_finish_without_a_token_counts_for_the_first_attempt_only(store: Store, control: Control) -> None:
+    """A2.14."""
+    node, _ = await outside(store, control, "a", "b", retries=1)
+    first, second = await store.items((await the_run(store)).id)
+    assert await control.finish(str(first.id)) is Answer.FINISHED
+    assert await control.finish(str(second.id), failed="again") is Answer.FINISHED
+    (again,) = await node.round()
+    await node.begin_outside([again])
+    assert (again.item_id, again.attempt) == (second.id, 2)
+    assert await control.finish(str(second.id)) is Answer.STALE
+    assert await control.finish(str(second.id), token_of(await store.generation(), 2)) is Answer.FINISHED
+
+
+async def test_an_item_that_has_not_started_cannot_be_finished(store: Store, control: Control) -> None:
+    made = await assigned(control)
+    assert await control.finish(made.items[0].uuid) is Answer.STALE
+    (item,) = await items_of(store, made)
+    assert item.state is ItemState.READY
+
+
+async def test_a_finish_inside_of_on_start_counts(store: Store, control: Control) -> None:
+    """The start is written a moment later; it must not bring the item back."""
+    made = await assigned(control)
+    node = await executor(store)
+    granted = await node.round()
+    token = token_of(await store.generation(), granted[0].attempt)
+    assert await control.finish(made.items[0].uuid, token) is Answer.FINISHED
+    await node.begin_outside(granted)
+    (item,) = await items_of(store, made)
+    assert item.state is ItemState.SUCCEEDED
+    assert await store.queued(item_ids=[item.id]) == ()
+
+
+async def test_a_finish_after_the_timeout_is_stale(store: Store, control: Control) -> None:
+    """A2.11: also while nobody has noticed yet that the time is over."""
+    made = await assigned(control)
+    node = await executor(store)
+    granted = await node.round()
+    await node.begin_outside(granted, expires_s=0.0)
+    assert await control.finish(made.items[0].uuid) is Answer.STALE
+    (item,) = await items_of(store, made)
+    assert item.state is not ItemState.SUCCEEDED
+
+
+async def test_a_failure_is_tried_again_and_then_final(store: Store, control: Control) -> None:
+    """S2.6, S2.17: after the retries the listener is told, as an item of its own."""
+    node, _ = await outside(store, control, retries=1, notify=["on_fail"])
+    run = await the_run(store)
+    (item,) = await store.items(run.id)
+    generation = await store.generation()
+    assert await control.finish(str(item.id), token_of(generation, 1), failed="no luck") is Answer.FINISHED
+    assert await control.finish(str(item.id), token_of(generation, 1), failed="no luck") is Answer.FINISHED
+    granted = await node.round()
+    assert [it.attempt for it in granted] == [2]
+    await node.begin_outside(granted)
+    assert await control.finish(str(item.id), token_of(generation, 2), failed="no luck") is Answer.FINISHED
+    (item,) = await store.items(run.id)
+    assert (item.state, item.message) == (ItemState.FAILED, "no luck")
+    assert [str(it.outcome) for it in await store.attempts(run.id)] == ["failed", "failed"]
+    notices = [it for it in await store.runs(RunFilter()) if it.cause is Cause.NOTICE]
+    assert len(notices) == 1
+    assert len(await node.round()) == 1, "the notice is dispatched"
+
+
+async def test_an_item_with_a_handler_is_not_finished_from_outside(store: Store, control: Control) -> None:
+    made = await assigned(control, handler="send")
+    node = await executor(store)
+    assert len(await node.round()) == 1
+    with pytest.raises(Refused, match="is executed by rota"):
+        await control.finish(made.items[0].uuid)
+
+
+async def test_more_time_counts_from_now(store: Store, control: Control) -> None:
+    _, (token,) = await outside(store, control)
+    (item,) = await store.items((await the_run(store)).id)
+    before = await store.now()
+    until = await control.extend(str(item.id), 3600, token)
+    assert until is not None
+    assert until >= before + timedelta(seconds=3600)
+    (queued,) = await store.queued(item_ids=[item.id])
+    assert queued.expires_at == until
+    assert await control.extend(str(item.id), 3600, token + 1) is None
+    assert await control.extend(str(item.id), 5) is not None, "the first attempt needs no token"
+    await control.finish(str(item.id), token)
+    assert await control.extend(str(item.id), 5, token) is None
+
+
+# Runs
+
+
+async def a_job(control: Control, **fields: Any) -> JobName:
+    definition = a_definition(rule=MANUAL, **fields)
+    await control.apply([definition])
+    return definition.full_name
+
+
+async def test_what_has_not_started_is_cancelled_at_once_and_what_runs_is_asked(store: Store, control: Control) -> None:
+    name = await a_job(control, overlap=queue())
+    running, waiting = await control.trigger(name, {}), await control.trigger(name, {})
+    assert (running.state, waiting.state) == (RunState.RUNNING, RunState.WAITING)
+    done = await control.cancel([waiting.id])
+    assert [run.state for run in done.runs] == [RunState.CANCELLED]
+    node = await executor(store)
+    (granted,) = await node.round()
+    done = await control.cancel([running.id, waiting.id])
+    assert (done.done.ended, done.done.asked) == (0, 1)
+    assert {run.id: (run.state, run.cancel_at is not None) for run in done.runs}[running.id] == (
+        RunState.RUNNING,
+        True,
+    )
+    assert await store.asked_to_cancel([granted.item_id]) == (granted.item_id,)
+    with pytest.raises(NotFound, match="there is no run 999"):
+        await control.cancel([running.id, 999])
+
+
+async def ended_run(store: Store, control: Control, name: JobName, **params: Any) -> Run:
+    run = await control.trigger(name, params)
+    await control.cancel([run.id])
+    found = await store.run(run.id)
+    assert found is not None
+    assert found.state is RunState.CANCELLED
+    return found
+
+
+async def test_a_run_is_run_again_with_its_parameters_and_the_newest_version(store: Store, control: Control) -> None:
+    name = await a_job(control)
+    source = await ended_run(store, control, name, region="eu")
+    (job,) = await store.named([name])
+    await control.apply([a_definition(name.name, rule=MANUAL, title="new")])
+    again = await control.retry(source.id)
+    assert (again.cause, again.key, again.params) == (Cause.RERUN, f"{source.id}.1", {"region": "eu"})
+    assert (again.version, again.state) == (job.version + 1, RunState.RUNNING)
+    with pytest.raises(Refused, match=f"run {again.id} has not ended: it is running"):
+        await control.retry(again.id)
+    await control.cancel([again.id])
+    old = await control.retry(source.id, same_version=True)
+    assert (old.key, old.version) == (f"{source.id}.2", source.version)
+
+
+async def test_a_run_again_keeps_to_the_overlap_policy(store: Store, control: Control) -> None:
+    name = await a_job(control)
+    source = await ended_run(store, control, name)
+    await control.trigger(name, {})
+    again = await control.retry(source.id)
+    assert (again.state, str(again.reason)) == (RunState.SKIPPED, "overlap")
+    assert (await control.retry(again.id)).key == f"{again.id}.1", "what was skipped can be run again too"
+
+
+async def test_assignments_and_deleted_jobs_are_not_run_again(store: Store, control: Control) -> None:
+    made = await assigned(control)
+    await control.cancel([made.run_id])
+    with pytest.raises(Refused, match="is an assignment"):
+        await control.retry(made.run_id)
+    name = await a_job(control)
+    source = await ended_run(store, control, name)
+    await control.delete([name])
+    assert (await store.named([name]))[0].state is JobState.DELETED
+    with pytest.raises(NotFound, match="was deleted"):
+        await control.retry(source.id)
+    with pytest.raises(NotFound, match="there is no run 999"):
+        await control.retry(999)
+
+
+async def why(control: Control, run_id: int) -> list[Why]:
+    return [reason.why for reason in (await control.explain(run_id)).reasons]
+
+
+async def test_a_waiting_run_says_why_from_its_assignment_to_its_end(store: Store, control: Control) -> None:
+    made = await assigned(control, "a", "b", start_at=await store.now() + timedelta(hours=1))
+    assert await why(control, made.run_id) == [Why.NOT_DUE] * 2
+    made = await control.assign("acme", ["c", "d"])
+    assert await why(control, made.run_id) == [Why.NO_EXECUTOR] * 2
+    node = await executor(store)
+    assert await why(control, made.run_id) == [Why.NEXT] * 2
+    await control.set_quota("acme", cap=1)
+    granted = await node.round()
+    assert await why(control, made.run_id) == [Why.ASSIGNED, Why.CAP]
+    await node.begin_outside(granted)
+    assert await why(control, made.run_id) == [Why.OUTSIDE, Why.CAP]
+    for number in (0, 1):
+        await control.finish(made.items[number].uuid)
+        for it in await node.round():
+            await node.begin_outside([it])
+    assert await why(control, made.run_id) == [Why.ENDED]
+    with pytest.raises(NotFound, match="there is no run 999"):
+        await control.explain(999)
+
+
+async def test_the_place_in_line_is_told(store: Store, control: Control) -> None:
+    await control.set_quota("acme", cap=0)
+    await control.set_quota("other", cap=0)
+    await control.assign("other", ["a", "b"])
+    await control.assign("acme", ["a", "b"])
+    made = await control.assign("acme", ["c"])
+    await executor(store)
+    (reason,) = (await control.explain(made.run_id)).reasons
+    assert "place 5 in line, 4 before it, of which 2 are of its quota" in reason.text
+
+
+async def test_a_run_that_waits_by_its_overlap_policy_names_those_before_it(store: Store, control: Control) -> None:
+    name = await a_job(control, overlap=queue())
+    first, second, third = [await control.trigger(name, {}) for _ in range(3)]
+    assert await why(control, first.id) == [Why.NO_EXECUTOR]
+    (reason,) = (await control.explain(third.id)).reasons
+    assert reason.text.endswith(f"for runs {first.id}, {second.id} to end")
+
+
+async def test_a_run_shows_where_its_items_are_and_what_was_tried(store: Store, control: Control) -> None:
+    name = await a_job(control)
+    run = await control.trigger(name, {})
+    node = await executor(store)
+    (granted,) = await node.round()
+    detail = await control.run(run.id)
+    assert detail.job == name
+    (live,) = detail.live.values()
+    assert (live.state, live.node_id) == (ItemState.ASSIGNED, node.id)
+    assert detail.nodes[node.id].joined.name == "berlin"
+    await node.end(granted)
+    detail = await control.run(run.id)
+    assert (detail.run.state, detail.live) == (RunState.SUCCEEDED, {})
+    assert [(it.node, str(it.outcome)) for it in detail.attempts] == [("berlin", "succeeded")]
+
+
+# Nodes
+
+
+async def test_drained_nodes_get_nothing_until_they_are_taken_off_the_list(store: Store, control: Control) -> None:
+    await assigned(control)
+    node = await executor(store)
+    assert [str(it.state) for it in (await control.drain(["berlin"], True)).nodes] == ["draining"]
+    assert await node.round() == []
+    assert [str(it.state) for it in (await control.drain(["berlin"], False)).nodes] == ["online"]
+    assert len(await node.round()) == 1
+    with pytest.raises(InvalidInput, match="name: "):
+        await control.drain(["a b"], True)
+
+
+# Logs
+
+
+class Waiting(SystemClock):
+    """A clock that lets something happen whenever somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.steps: list[Any] = []
+        self._past = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._past
+
+    async def sleep(self, seconds: float) -> None:
+        self._past += seconds
+        if self.steps and (step := self.steps.pop(0)) is not None:
+            await step()
+
+
+async def texts(control: Control, run_id: int, **options: Any) -> list[str]:
+    return [piece.note or piece.data.decode() async for piece in control.logs(run_id, **options)]
+
+
+async def test_output_is_read_attempt_by_attempt(store: Store, tmp_path: Path) -> None:
+    logs = DirectoryLogs(tmp_path)
+    control = Control(store, SystemClock(), logs)
+    run = await control.trigger(await a_job(control), {})
+    assert await texts(control, run.id) == ["[no attempt was made yet]"]
+    node = await executor(store)
+    (first,) = await node.round()
+    logs.append(LogKey(run.id, first.item_id, 1), 0, b"hello\n")
+    assert await texts(control, run.id) == ["hello\n"]
+    logs.close_log(LogKey(run.id, first.item_id, 1), 6)
+    await node.end(first, "failed", "ready")
+    (second,) = await node.round()
+    logs.append(LogKey(run.id, first.item_id, 2), 0, b"again\n")
+    logs.close_log(LogKey(run.id, first.item_id, 2), 6)
+    await node.end(second)
+    assert await texts(control, run.id) == ["again\n"]
+    assert await texts(control, run.id, item=0, attempt=1) == ["hello\n"]
+    assert await texts(control, run.id, attempt=3) == ["[there is no attempt 3]"]
+    with pytest.raises(NotFound, match=r"has no item 1; it has items 0 to 0"):
+        await texts(control, run.id, item=1)
+    with pytest.raises(NotFound, match="there is no run 999"):
+        await texts(control, 999)
+
+
+async def test_what_a_dead_host_did_not_write_is_marked(store: Store, tmp_path: Path) -> None:
+    """Design section 9: what was flushed is readable, and the gap is marked."""
+    logs = DirectoryLogs(tmp_path)
+    control = Control(store, SystemClock(), logs)
+    run = await control.trigger(await a_job(control), {})
+    node = await executor(store)
+    (granted,) = await node.round()
+    logs.append(LogKey(run.id, granted.item_id, 1), 0, b"half a li")
+    await node.end(granted, "lost", "failed")
+    assert await texts(control, run.id) == ["half a li", "[output after byte 9 was lost with its host]"]
+
+
+async def test_following_goes_on_from_the_first_byte_until_the_attempt_has_ended(store: Store, tmp_path: Path) -> None:
+    logs, clock = DirectoryLogs(tmp_path), Waiting()
+    control = Control(store, clock, logs)
+    run = await control.trigger(await a_job(control), {})
+    node = await executor(store)
+    granted: list[Granted] = []
+
+    async def begin() -> None:
+        granted.extend(await node.round())
+
+    async def speak() -> None:
+        logs.append(LogKey(run.id, granted[0].item_id, 1), 0, b"one ")
+
+    async def end() -> None:
+        logs.append(LogKey(run.id, granted[0].item_id, 1), 4, b"two")
+        logs.close_log(LogKey(run.id, granted[0].item_id, 1), 7)
+        await node.end(granted[0])
+
+    clock.steps = [None, begin, speak, None, end]
+    assert await texts(control, run.id, follow=True) == ["one ", "two"]
+    assert clock.steps == []
+
+
+async def test_without_a_place_for_logs_nothing_is_read(control: Control) -> None:
+    run = await control.trigger(await a_job(control), {})
+    with pytest.raises(Refused, match="no place for logs"):
+        await texts(control, run.id)

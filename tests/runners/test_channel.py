@@ -1,0 +1,96 @@
+"""Hostile workers: whatever one writes to its channel, the agent stays small and each attempt ends once."""
+
+import resource
+import struct
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rota.model.states import Outcome
+from rota.runners.wire import REPORT_MAX, Inbox, Orders, Report, SpoiledChannel, framed
+from tests.runners.harness import rig
+
+HEAD = """
+import socket, struct, msgspec
+def channel():
+    for fd in range(3, 64):
+        try:
+            found = socket.socket(fileno=os.dup(fd))
+            if found.family == socket.AF_UNIX and found.type == socket.SOCK_STREAM and found.getpeername() is not None: return found
+        except OSError: pass
+def say(*report):
+    data = msgspec.msgpack.encode(report)
+    channel().sendall(struct.pack(">I", len(data)) + data)
+def now(): return time.monotonic()
+"""
+
+ATTACKS = {
+    "a frame without end": "channel().sendall(struct.pack('>I', 2**32 - 1) + b'x' * 100_000)",
+    "a frame that is a little too long": f"channel().sendall(struct.pack('>I', {REPORT_MAX + 1}))",
+    "no msgpack": "channel().sendall(struct.pack('>I', 4) + b'\\xc1\\xc1\\xc1\\xc1')",
+    "another shape": "channel().sendall(struct.pack('>I', 1) + b'\\x01')",
+    "an item that it does not have": "say(False, None, [], [], [[999, 1.0, 2.0, None]], [], False)",
+    "a start of another's item": "say(False, None, [[12345, 1.0, 0]], [], [], [], False)",
+    "output of another's item": "say(False, None, [], [[4711, b'x']], [], [], False)",
+    "text that is no text": "channel().sendall(struct.pack('>I', 6) + b'\\x97\\xc2\\xc0\\x90\\x90\\x91\\xa4')",
+    "a deep nest": "channel().sendall(struct.pack('>I', 500_000) + b'\\x91' * 500_000)",
+    "a flood of frames": "[channel().sendall((struct.pack('>I', 7) + b'\\x97\\xc2\\xc0\\x90\\x90\\x90\\x90') * 1000) for _ in range(200)]",
+}
+
+
+@pytest.mark.parametrize("attack", list(ATTACKS))
+async def test_what_a_worker_writes_cannot_harm_the_agent(tmp_path: Path, attack: str) -> None:
+    app = (
+        HEAD + f"@app.task\ndef attack():\n    {ATTACKS[attack]}\n    time.sleep(60)\n@app.task\ndef fine(): return 1\n"
+    )
+    async with rig(tmp_path, app) as crew:
+        await crew.do(crew.call("fine"))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        end = await crew.do(crew.call("attack", timeout_s=5))
+        after = await crew.do(crew.call("fine"))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 24 * 1024
+    assert (end.outcome, end.cause) == (Outcome.FAILED, "channel"), end.message
+    assert after.outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome", "words"),
+    [
+        ('[[2, 1.0, 2.0, "NaN"]]', Outcome.FAILED, "not JSON"),
+        ('[[2, 1.0, 2.0, "{"]]', Outcome.FAILED, "not JSON"),
+        ('[[2, 1.0, 2.0, "[" * 100_000]]', Outcome.FAILED, "not JSON"),
+        ('[[2, 1.0, 2.0, json.dumps("x" * 300_000)]]', Outcome.FAILED, "at most"),
+        ('[[2, float("nan"), float("inf"), "1"]]', Outcome.SUCCEEDED, ""),
+        ("[[2, -5.0, 1e300, None]]", Outcome.SUCCEEDED, ""),
+    ],
+)
+async def test_what_a_worker_claims_is_checked(tmp_path: Path, said: str, outcome: Outcome, words: str) -> None:
+    app = (
+        HEAD
+        + f"import json\n@app.task\ndef lie():\n    say(False, None, [], [], {said}, [], False)\n    time.sleep(60)\n"
+    )
+    app += "@app.task\ndef fine(): return 1\n"
+    async with rig(tmp_path, app) as crew:
+        await crew.do(crew.call("fine"))
+        end = await crew.do(crew.call("lie"))
+    assert end.outcome is outcome
+    assert words in end.message
+    assert end.started_s is not None
+    assert 0 < end.started_s <= end.ended_s < 1e9
+
+
+def test_frames_come_together_from_any_pieces() -> None:
+    frames = [framed(Report(ready=True)), framed(Orders([], [], [1, 2])), framed(Report(started=[(1, 2.0, 0)]))]
+    whole = b"".join(frames)
+    for size in (1, 2, 3, 5, 7, len(whole)):
+        inbox = Inbox(100)
+        heard = [frame for at in range(0, len(whole), size) for frame in inbox.feed(whole[at : at + size])]
+        assert heard == [frame[4:] for frame in frames]
+    assert msgspec.msgpack.decode(heard[2], type=Report).started == [(1, 2.0, 0)]
+
+
+def test_a_frame_beyond_the_bound_is_refused_before_it_is_read() -> None:
+    inbox = Inbox(10)
+    with pytest.raises(SpoiledChannel):
+        inbox.feed(struct.pack(">I", 11))

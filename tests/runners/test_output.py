@@ -1,0 +1,257 @@
+"""What tasks print: kept exactly, told apart, bounded, and never in the way."""
+
+import asyncio
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from rota.model.run import LogKey
+from rota.model.states import Outcome
+from rota.runners.logs import DirectoryLogs
+from tests.runners.harness import rig
+
+APP = """
+@app.task
+def quiet(): return 1
+@app.task
+def both(n=0):
+    print("out", n)
+    print("err", n, file=sys.stderr)
+    sys.stdout.buffer.write(bytes(range(256)))
+    sys.stdout.write("no newline")
+@app.task
+def child(n=0): subprocess.run(["echo", f"child {n}"])
+@app.task
+async def chatty(n, lines=20):
+    for line in range(lines):
+        print(n, line)
+        await asyncio.sleep(0)
+    print(n, "err", file=sys.stderr)
+@app.task
+def threads(n):
+    for line in range(20):
+        print(n, line)
+        time.sleep(0.001)
+@app.task
+def closes():
+    print("before")
+    sys.stdout.close(); sys.stderr.close()
+@app.task
+def closes_all():
+    os.write(1, b"before\\n")
+    os.close(1); os.close(2)
+@app.task
+def replaces():
+    devnull = os.open("/dev/null", os.O_WRONLY)
+    os.dup2(devnull, 1)
+    sys.stdout = open("/dev/null", "w")
+@app.task
+def after(): print("after")
+@app.task
+def flood(size, binary=True):
+    piece = b"x" * 65536
+    for _ in range(size // 65536): os.write(1, piece)
+@app.task
+async def printflood(size):
+    for _ in range(size // 65536): print("x" * 65535)
+@app.task
+async def live():
+    print("first line")
+    while not os.path.exists(HERE + "/go"): await asyncio.sleep(0.01)
+"""
+
+MIB = 1024 * 1024
+
+
+async def test_output_is_kept_byte_for_byte(tmp_path: Path) -> None:
+    code = """
+        import os
+        for _ in range(300): os.write(1, bytes(range(256)) * 4)
+        os.write(2, b"\\x00\\xff\\xfe end")
+    """
+    async with rig(tmp_path) as crew:
+        attempt = crew.script(code)
+        end = await crew.do(attempt)
+        assert crew.log(attempt) == bytes(range(256)) * 1200 + b"\x00\xff\xfe end"
+        key = LogKey(attempt.run_id, attempt.item_id, 1)
+        assert end.log_bytes == crew.logs.total(key) == 256 * 1200 + 7
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+async def test_what_functions_print_is_theirs(tmp_path: Path, concurrency: int) -> None:
+    async with rig(tmp_path, APP) as crew:
+        for number in range(3):
+            attempt = crew.call("both", params={"n": number}, concurrency=concurrency)
+            end = await crew.do(attempt)
+            log = crew.log(attempt)
+            assert sorted([log.index(b"out %d\n" % number), log.index(b"err %d\n" % number)]) == [0, 6]
+            assert bytes(range(256)) in log
+            assert b"no newline" in log
+            assert end.log_bytes == len(log) == 12 + 256 + 10
+
+
+@pytest.mark.parametrize("name", ["chatty", "threads"])
+async def test_items_that_share_a_worker_each_have_their_own_output(tmp_path: Path, name: str) -> None:
+    async with rig(tmp_path, APP) as crew:
+        attempts = [crew.call(name, params={"n": number}, concurrency=20) for number in range(20)]
+        await crew.do_all(attempts)
+        for number, attempt in enumerate(attempts):
+            lines = [f"{number} {line}" for line in range(20)] + ([f"{number} err"] if name == "chatty" else [])
+            assert crew.log(attempt).decode().splitlines() == lines
+
+
+async def test_what_child_processes_print_is_the_items(tmp_path: Path) -> None:
+    async with rig(tmp_path, APP) as crew:
+        for number in range(3):
+            attempt = crew.call("child", params={"n": number})
+            await crew.do(attempt)
+            assert crew.log(attempt) == b"child %d\n" % number
+        shared = crew.call("child", concurrency=3)
+        await crew.do(shared)
+        assert crew.log(shared) == b"child 0\n"
+
+
+async def test_an_attempt_without_output_leaves_no_file(tmp_path: Path) -> None:
+    async with rig(tmp_path, APP) as crew:
+        ends = await crew.do_all([crew.call("quiet"), crew.call("quiet", concurrency=2), crew.shell("true")])
+    assert {(end.outcome, end.log_bytes) for end in ends} == {(Outcome.SUCCEEDED, 0)}
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("name", ["closes", "closes_all", "replaces"])
+async def test_a_task_that_closes_its_outputs_breaks_nothing(tmp_path: Path, name: str, concurrency: int) -> None:
+    async with rig(tmp_path, APP) as crew:
+        attempt = crew.call(name, concurrency=concurrency)
+        end = await crew.do(attempt)
+        after = crew.call("after", concurrency=concurrency)
+        again = await crew.do(after)
+        assert end.outcome is again.outcome is Outcome.SUCCEEDED, (end.message, again.message)
+        assert crew.log(attempt) == (b"" if name == "replaces" else b"before\n")
+        assert crew.log(after) == b"after\n"
+
+
+async def test_a_program_that_closes_its_outputs_breaks_nothing(tmp_path: Path) -> None:
+    async with rig(tmp_path) as crew:
+        attempt = crew.shell("sh", "-c", "echo before; exec >&- 2>&-; sleep 0.1; exit 4")
+        end = await crew.do(attempt)
+        assert (end.code, crew.log(attempt)) == (4, b"before\n")
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def now_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("kind", ["program", "plain", "shared"])
+async def test_a_line_of_a_gigabyte_is_cut_and_the_agent_stays_small(tmp_path: Path, kind: str) -> None:
+    """S19, acceptance 5. In workers that print through our own code a quarter of it, as Python is slower."""
+    async with rig(tmp_path, APP, log_max=2 * MIB) as crew:
+        size = 1024 * MIB if kind != "shared" else 256 * MIB
+        attempt = {
+            "program": crew.shell("head", "-c", str(size), "/dev/zero"),
+            "plain": crew.call("flood", params={"size": size}),
+            "shared": crew.call("printflood", params={"size": size}, concurrency=3),
+        }[kind]
+        before = max(peak_bytes(), now_bytes())
+        end = await crew.do(attempt)
+        grown = peak_bytes() - before
+        log = crew.log(attempt)
+    assert end.outcome is Outcome.SUCCEEDED, end.message
+    assert log.endswith(b"\n[rota: output beyond %d bytes is not kept]\n" % (2 * MIB))
+    assert end.log_bytes == len(log) == 2 * MIB + len(b"\n[rota: output beyond 2097152 bytes is not kept]\n")
+    assert grown < 24 * MIB
+
+
+async def test_output_exactly_at_the_bound_is_whole_and_has_no_mark(tmp_path: Path) -> None:
+    async with rig(tmp_path, APP, log_max=2 * 65536) as crew:
+        for attempt in (
+            crew.shell("head", "-c", str(2 * 65536), "/dev/zero"),
+            crew.call("flood", params={"size": 2 * 65536}),
+            crew.call("printflood", params={"size": 2 * 65536}, concurrency=2),
+        ):
+            end = await crew.do(attempt)
+            assert end.log_bytes == len(crew.log(attempt)) == 2 * 65536
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_output_can_be_read_while_the_attempt_runs(tmp_path: Path, concurrency: int) -> None:
+    async with rig(tmp_path, APP) as crew:
+        attempt = crew.call("live", concurrency=concurrency)
+        crew.begin(attempt)
+        async with asyncio.timeout(20):
+            while crew.log(attempt) != b"first line\n":
+                await asyncio.sleep(0.02)
+        assert crew.logs.total(LogKey(attempt.run_id, attempt.item_id, 1)) is None
+        (tmp_path / "go").touch()
+        end = await crew.end(attempt)
+    assert end.log_bytes == len(b"first line\n")
+
+
+async def test_the_output_is_written_when_the_end_is_told(tmp_path: Path) -> None:
+    async with rig(tmp_path, APP) as crew:
+        for attempt in [crew.call("both", concurrency=2) for _ in range(20)]:
+            end = await crew.do(attempt)
+            assert len(crew.log(attempt)) == end.log_bytes > 0
+
+
+class BrokenLogs(DirectoryLogs):
+    """A log store whose disk is full for a while."""
+
+    refusals = 1
+
+    def append(self, key: LogKey, offset: int, data: bytes) -> None:
+        if self.refusals > 0:
+            self.refusals -= 1
+            raise OSError(28, "No space left on device")
+        super().append(key, offset, data)
+
+
+async def test_a_log_store_that_refuses_output_costs_only_that_output(tmp_path: Path) -> None:
+    async with rig(tmp_path) as crew:
+        crew.crew._scribe._logs = broken = BrokenLogs(tmp_path / "logs")
+        attempt = crew.shell("sh", "-c", "head -c 70000 /dev/zero; sleep 1.5; echo after")
+        end = await crew.do(attempt)
+        log = crew.log(attempt)
+        assert end.outcome is Outcome.SUCCEEDED
+        assert log.endswith(b"the log store refused them]\nafter\n")
+        assert end.log_bytes == len(log)
+        broken.refusals = 10**9
+        lost = await crew.do(crew.shell("echo", "x"))
+        assert (lost.outcome, lost.log_bytes) == (Outcome.SUCCEEDED, 0)
+
+
+class SlowLogs(DirectoryLogs):
+    """A log store that hangs until it is told to go on."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        import threading
+
+        self.go = threading.Event()
+
+    def append(self, key: LogKey, offset: int, data: bytes) -> None:
+        self.go.wait(20)
+        super().append(key, offset, data)
+
+
+async def test_a_log_store_that_hangs_delays_no_end_for_long_and_bounds_memory(tmp_path: Path) -> None:
+    async with rig(tmp_path) as crew:
+        crew.crew._scribe._logs = slow = SlowLogs(tmp_path / "logs")
+        end = await crew.do(crew.shell("echo", "x"))
+        assert (end.outcome, end.log_bytes) == (Outcome.SUCCEEDED, 0)
+        floods = [crew.shell("head", "-c", str(16 * MIB), "/dev/zero") for _ in range(4)]
+        crew.begin(*floods)
+        async with asyncio.timeout(20):
+            while not crew.crew._scribe.is_full:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert crew.crew._scribe._backlog < 34 * MIB
+        slow.go.set()
+        ends = [await crew.end(flood) for flood in floods]
+        assert {end.log_bytes for end in ends} == {16 * MIB}
