@@ -112,7 +112,12 @@ async def a_node(store: Store, name: str | None = None, *, lease_s: float = LEAS
 
 
 def an_assignment(
-    count_: int = 3, *, key: str | None = None, numbers: Sequence[str] = (), start_at: datetime | None = None, **work: Any
+    count_: int = 3,
+    *,
+    key: str | None = None,
+    numbers: Sequence[str] = (),
+    start_at: datetime | None = None,
+    **work: Any,
 ) -> Assignment:
     number = next(_numbers)
     names = numbers or [f"{number}-{n}" for n in range(count_)]

@@ -25,6 +25,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual_us = 0
         super().__init__(_JumpingSelector(self._jump))
+        # A billionth of a second, as usual, would be lost in the rounding of large times, and no timer would ever ring.
+        self._clock_resolution = 0.5e-6
 
     def time(self) -> float:
         return self._virtual_us / 1_000_000
@@ -42,7 +44,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def is_settled(self) -> bool:
         """Whether nothing is left to do at this instant, besides what asks."""
         timers: Any = self._scheduled  # type: ignore[attr-defined]
-        due = any(not timer.cancelled() and timer.when() <= self.time() + 1e-9 for timer in timers)
+        due = any(not timer.cancelled() and timer.when() <= self.time() for timer in timers)
         return not self._ready and not due  # type: ignore[attr-defined]
 
     def _jump(self, seconds: float) -> None:

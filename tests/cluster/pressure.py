@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from tests.checkers import order
 from tests.checkers.executing import START, Verdict, share_at
@@ -20,9 +21,10 @@ from tests.cluster.shift import SECOND_NS, Shift, a_shift
 GLOBAL_CAP = 10
 TENANTS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "seven": 7}
 SEATS = 16
+SINGLE_MAX = 3
 SHORT_MS, LONG_MS = (20, 60), (300, 700)
-"""Half of the items are short, for many rounds; the others are long, so that the cap is full for much of the time although
-to start and to finish an item takes a moment too."""
+"""Half of the items are short, for many rounds; the others are long, so that the cap is full for much of the time: it
+takes a moment to start and to finish an item, too."""
 MEAN_MS = (sum(SHORT_MS) + sum(LONG_MS)) / 4
 TURN_S = 0.25
 
@@ -83,6 +85,7 @@ async def under_pressure(url: str, scene: Pressure, folder: Path) -> Outcome:
         for tenant, cap in TENANTS.items():
             await shift.control.set_quota(tenant, cap=cap)
         await shift.start("node-0", "node-1", mutant=scene.mutant)
+        await _warm_up(shift)
         since = time.monotonic_ns()
         async with asyncio.TaskGroup() as group:
             offered = group.create_task(_offer(shift, scene))
@@ -111,10 +114,23 @@ async def _offer(shift: Shift, scene: Pressure) -> int:
             count = max(round(total * part / turns / 2), 1)
             own = (start, end) if tenant in twins else _window(rng, now)
             for ms in (SHORT_MS, LONG_MS):
-                await shift.assign(tenant, count, info={"ms": rng.randint(*ms)}, start_at=own[0], end_at=own[1])
+                how = {**_how(tenant), "info": {"ms": rng.randint(*ms)}}
+                await shift.assign(tenant, count, start_at=own[0], end_at=own[1], **how)
                 given += count
         await asyncio.sleep(max(begun + (turn + 1) * TURN_S - time.monotonic(), 0))
-    return given
+    return given + 2 * sum(TENANTS.values())
+
+
+def _how(tenant: str) -> dict[str, Any]:
+    """Tenants of few items have a process for each, the others let items share one."""
+    return {"concurrency": 1 if TENANTS[tenant] <= SINGLE_MAX else 8}
+
+
+async def _warm_up(shift: Shift) -> None:
+    """Have the processes started, so that the time at the cap is not that of starting them."""
+    for tenant, cap in TENANTS.items():
+        await shift.assign(tenant, 2 * cap, info={"ms": 300}, **_how(tenant))
+    await shift.until_idle()
 
 
 def _window(rng: random.Random, now: datetime) -> tuple[datetime, datetime]:
@@ -138,7 +154,7 @@ async def _fills_again(shift: Shift) -> bool:
     """Whether the caps can be filled to the brim: a seat that was not given back would be missing now."""
     held: dict[str, int] = {}
     for tenant, cap in {"seven": 7, "three": 3}.items():
-        done = await shift.assign(tenant, cap + 5, info={"ms": 1500})
+        done = await shift.assign(tenant, cap + 5, info={"ms": 60_000}, **_how(tenant))
         held[tenant] = done.run_id
 
     def full() -> bool:

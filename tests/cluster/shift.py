@@ -133,6 +133,7 @@ class Shift:
 
         async def idle() -> bool:
             ((count,),) = await self.witness.ask("SELECT count(*) FROM rota_queue")
+            await asyncio.sleep(0.05)  # so as not to be a burden on the store
             return bool(count == 0)
 
         await self.until_asked(idle, "the queue to be empty", within_s)

@@ -13,9 +13,9 @@ SHORT = ("--seconds", "0.3", "--idle-starts", "1")
 
 
 def bench(home: Home, *arguments: str) -> dict[str, Any]:
-    done = home.rota("bench", "dispatch", *SMALL, *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    figures: dict[str, Any] = json.loads(done.stdout)
+    with home.start("bench", "dispatch", *SMALL, *arguments, "--json") as process:
+        assert process.ends(within_s=110) == 0, process.log
+        figures: dict[str, Any] = json.loads(process.log)
     return figures
 
 

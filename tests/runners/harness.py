@@ -159,7 +159,8 @@ async def rig(
 def write_app(file: Path, app: str, folder: Path) -> dict[str, str]:
     """Write an app and say what can be called of it: every function that is decorated."""
     text = textwrap.dedent(app)
-    head = f"import os, sys, time, asyncio, subprocess, signal\nimport rota\n\nHERE = {str(folder)!r}\napp = rota.App()\n\n"
+    imports = "import os, sys, time, asyncio, subprocess, signal\nimport rota\n\n"
+    head = f"{imports}HERE = {str(folder)!r}\napp = rota.App()\n\n"
     file.write_text(head + text)
     words = [line.split("def ", 1)[1].partition("(")[0] for line in text.splitlines() if "def " in line]
     names = [handler_name(JobName("default", "default", word)) for word in words]

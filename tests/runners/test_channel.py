@@ -17,7 +17,7 @@ def channel():
     for fd in range(3, 64):
         try:
             found = socket.socket(fileno=os.dup(fd))
-            if found.family == socket.AF_UNIX and found.type == socket.SOCK_STREAM and found.getpeername() is not None: return found
+            if found.family == socket.AF_UNIX and found.getpeername() is not None: return found
         except OSError: pass
 def say(*report):
     data = msgspec.msgpack.encode(report)
@@ -35,7 +35,9 @@ ATTACKS = {
     "output of another's item": "say(False, None, [], [[4711, b'x']], [], [], False)",
     "text that is no text": "channel().sendall(struct.pack('>I', 6) + b'\\x97\\xc2\\xc0\\x90\\x90\\x91\\xa4')",
     "a deep nest": "channel().sendall(struct.pack('>I', 500_000) + b'\\x91' * 500_000)",
-    "a flood of frames": "[channel().sendall((struct.pack('>I', 7) + b'\\x97\\xc2\\xc0\\x90\\x90\\x90\\x90') * 1000) for _ in range(200)]",
+    "a flood of frames": (
+        "[channel().sendall((struct.pack('>I', 7) + b'\\x97\\xc2\\xc0\\x90\\x90\\x90\\x90') * 1000) for _ in ' ' * 200]"
+    ),
 }
 
 

@@ -217,7 +217,7 @@ def test_other_drivers_get_their_own_marks_and_words(monkeypatch: pytest.MonkeyP
     context.enter(attempt(4))
     passing = kind([(attempt(4).token,)], 1)
     fence(passing, "k")
-    assert [parameters for _, parameters in passing.asked][0] == ("k", attempt(4).token)
+    assert passing.asked[0][1] == ("k", attempt(4).token)
     assert all("?" not in words and mark in words for words, _ in passing.asked)
     stale = kind([(attempt(5).token,)], 0)
     with pytest.raises(StaleToken):

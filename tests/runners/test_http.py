@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,7 +20,7 @@ from tests.runners.harness import rig
 class Handler(BaseHTTPRequestHandler):
     """A server that remembers what it was asked, and answers as the path says."""
 
-    seen: list[tuple[str, str, dict[str, str], bytes]] = []
+    seen: ClassVar[list[tuple[str, str, dict[str, str], bytes]]] = []
     endless = threading.Event()
 
     def do_GET(self) -> None:
@@ -29,7 +29,7 @@ class Handler(BaseHTTPRequestHandler):
         kind = self.path.strip("/").partition("?")[0]
         getattr(self, f"answer_{kind}", self.answer_status)()
 
-    do_POST = do_GET
+    do_POST = do_GET  # noqa: N815 - named by the library
 
     def answer_status(self) -> None:
         words = self.path.strip("/")

@@ -69,7 +69,8 @@ async def pause():
     await asyncio.sleep(0.05)
 
 RESULTS = {
-    "nan": float("nan"), "inf": [float("inf")], "set": {1}, "bytes": b"x", "surrogate": "\\ud800", "big": "x" * 10_000_000,
+    "nan": float("nan"), "inf": [float("inf")], "set": {1}, "bytes": b"x", "surrogate": "\\ud800",
+    "big": "x" * 10_000_000,
     "circle": None, "edge": "x" * (256 * 1024 - 2), "over": "x" * (256 * 1024 - 1), "umlaut": "ä" * 140_000,
 }
 RESULTS["circle"] = [RESULTS]
@@ -180,14 +181,15 @@ async def test_a_function_that_ends_its_worker_fails_and_the_next_gets_another(
 
 
 async def test_a_crash_among_several_items_makes_all_of_them_lost(tmp_path: Path) -> None:
-    async with rig(
-        tmp_path,
-        APP.replace(
-            "def crash(): os._exit(3)",
-            "async def crash(bad=False):\n    await asyncio.sleep(0.2)\n    if bad: os._exit(3)\n    await asyncio.sleep(60)",
-        ),
-    ) as crew:
-        attempts = [crew.call("crash", concurrency=4, params={"bad": bad}) for bad in (False, True, False)]
+    app = """
+        @app.task
+        async def perhaps(bad):
+            await asyncio.sleep(0.2)
+            if bad: os._exit(3)
+            await asyncio.sleep(60)
+    """
+    async with rig(tmp_path, app) as crew:
+        attempts = [crew.call("perhaps", concurrency=4, params={"bad": bad}) for bad in (False, True, False)]
         ends = await crew.do_all(attempts)
     assert {end.outcome for end in ends} == {Outcome.LOST}
     assert "which of its items is to blame is not known" in ends[0].message
@@ -318,7 +320,9 @@ async def test_a_task_that_the_file_lost_fails_and_what_is_there_is_named(tmp_pa
 async def test_listeners_of_the_app_are_called_with_the_item(tmp_path: Path) -> None:
     app = """
         @app.on_start
-        def begin(told): open(HERE + "/told", "w").write(repr([told.uuid, told.token, told.number, told.info, told.tenant]))
+        def begin(told):
+            seen = [told.uuid, told.token, told.number, told.info, told.tenant]
+            open(HERE + "/told", "w").write(repr(seen))
         @app.on_fail
         async def fail(told): open(HERE + "/failed", "w").write(repr([told.uuid, told.number, told.message]))
     """

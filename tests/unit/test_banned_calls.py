@@ -24,6 +24,12 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "runners/worker/ticks.py": ({"time.monotonic"}, "the clock of a worker process, into which no port reaches"),
     "runners/worker/__main__.py": ({"os.environ"}, "a worker takes the number of its channel from its environment"),
     "virtual.py": ({"random.Random", "asyncio.sleep"}, "the Clock port in virtual time, seeded"),
+    "runners/boundary/switch.py": (
+        {"time.clock_gettime_ns", "time.CLOCK_BOOTTIME"},
+        "the dead-man's switch works without an agent, and so without its clock",
+    ),
+    "runners/boundary/waiting.py": ({"time.monotonic"}, "bounded waits for the kernel, in processes without an agent"),
+    "runners/boundary/records.py": ({"secrets.token_hex"}, "a name of processes that outlive the one that made it up"),
     "sim/loop.py": ({"random.Random"}, "the order of callbacks, seeded"),
 }
 

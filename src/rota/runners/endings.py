@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rota.errors import RotaError
 from rota.model.states import Outcome
 from rota.model.work import MESSAGE_MAX, RESULT_MAX, Attempt, Bounds
 from rota.runners.boundary.errors import CannotStart
@@ -73,9 +74,9 @@ def stopped() -> Ending:
 def unstarted(error: Exception, attempt_label: str = "") -> Ending:
     """A tree that could not be started. What the order is to blame for fails; else another node may try."""
     text = str(error).removeprefix(f"{attempt_label}: ")
-    if isinstance(error, CannotStart):
-        return Ending(Outcome.FAILED, "start", text)
-    return Ending(Outcome.LOST, "", text)
+    if isinstance(error, RotaError | OSError) and not isinstance(error, CannotStart):
+        return Ending(Outcome.LOST, "", text)
+    return Ending(Outcome.FAILED, "start", text)
 
 
 def checked(result: str | None) -> Ending:

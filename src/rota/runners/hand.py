@@ -13,6 +13,8 @@ import signal
 from collections.abc import Sequence
 from typing import Protocol
 
+import structlog
+
 from rota.model.moment import micros
 from rota.model.states import Outcome
 from rota.runners.boundary.order import TreeSpec
@@ -34,6 +36,8 @@ from rota.runners.wire import (
     Setup,
     Task,
 )
+
+log = structlog.get_logger()
 
 START_S = 60.0
 """How long a worker may take to load its app, and to begin with what it is given."""
@@ -114,6 +118,13 @@ class Hand:
     async def run(self) -> None:
         """Live from start to end."""
         try:
+            await self._run()
+        except Exception as error:
+            log.exception("a worker was lost", worker=self._spec.label)
+            self._abandon(Ending(Outcome.LOST, message=f"a fault in this node: {error}"))
+
+    async def _run(self) -> None:
+        try:
             self._tree = await self._shop.yard.start(self._spec)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             self.over = True
@@ -190,7 +201,10 @@ class Hand:
     def _cut_off(self, why: str | None) -> None:
         """Nothing more is heard of it: so nothing more may happen in it."""
         self._wrong = self._wrong or why
-        if not self.over and (self.busy or not self.is_retiring):
+        if why is not None:
+            self.is_retiring = True
+            self._force()
+        elif not self.over and (self.busy or not self.is_retiring):
             self._shop.loop.call_later(LAST_WORDS_S, self._force)
 
     def _force(self) -> None:
@@ -218,20 +232,29 @@ class Hand:
     def _hear_ends(self, report: Report, now: float) -> None:
         if self._pipe is not None:
             self._pipe.drain()
-        ends: list[tuple[Live, float | None, float, Ending]]
-        ends = [(self._lives.pop(n), start, end, checked(result)) for n, start, end, result in report.done]
-        ends += [(self._lives.pop(each.number), each.started_s, each.ended_s, _failed(each)) for each in report.failed]
-        for live, started_s, ended_s, ending in ends:
-            if started_s is not None and live.started_s is None:
-                live.started_s = started_s if 0 < started_s <= now else now
-            ended_s = ended_s if (live.started_s or 0) <= ended_s <= now else now
-            if live.why is not None and ended_s >= live.asked_s:
-                ending = asked(live.attempt, live.why, "stopped when it was told to")
-            if report.left:
-                self._held.append((live, ending, ended_s))
-            else:
-                self._shop.desk.end(live, ending, ended_s)
+        end = self._hold if report.left else self._shop.desk.end
+        for number, started_s, ended_s, result in report.done:
+            end(*self._ended(number, started_s, ended_s, now, checked(result)))
+        for each in report.failed:
+            end(*self._ended(each.number, each.started_s, each.ended_s, now, _failed(each)))
         self._after_ends(report.left, now)
+
+    def _ended(
+        self, number: int, started_s: float | None, ended_s: float, now: float, ending: Ending
+    ) -> tuple[Live, Ending, float]:
+        """An attempt that its worker says is over, at instants that can be."""
+        live = self._lives.pop(number)
+        if started_s is not None and live.started_s is None:
+            live.started_s = started_s if 0 < started_s <= now else now
+        if not (live.started_s or 0) <= ended_s <= now:
+            ended_s = now
+        if live.why is not None and ended_s >= live.asked_s:
+            ending = asked(live.attempt, live.why, "stopped when it was told to")
+        return live, ending, ended_s
+
+    def _hold(self, live: Live, ending: Ending, ended_s: float) -> None:
+        """It is over, but what it left behind is not: its end is told when that is gone too."""
+        self._held.append((live, ending, ended_s))
 
     def _after_ends(self, left: bool, now: float) -> None:
         if left:
@@ -273,8 +296,18 @@ class Hand:
         unneeded = self.is_retiring and self._wrong is None
         self._boss.gone(self, None if self.is_ready or unneeded else self._unborn(end))
 
+    def _abandon(self, why: Ending) -> None:
+        """A fault of ours must not leave an attempt without an end."""
+        self.over = True
+        if self._tree is not None:
+            self._tree.kill()
+        for live in (*self._lives.values(), *(live for live, _, _ in self._held)):
+            self._shop.desk.end(live, why, None)
+        self._lives.clear()
+        self._boss.gone(self, why)
+
     def _ending(self, live: Live, end: TreeEnd, *, several: bool) -> Ending:
-        if live.why is not None:
+        if live.why is not None and not end.killed_by_switch:
             how = "ended by SIGTERM" if end.signal == signal.SIGTERM else "was killed"
             return asked(live.attempt, live.why, how)
         if self._is_forced:

@@ -48,6 +48,7 @@ class Pool:
         self._free: list[Hand] = []
         self._starting = 0
         self._hired = 0
+        self._seen: object = None
         self._is_patient = False
 
     @property
@@ -80,13 +81,15 @@ class Pool:
     def freed(self, hand: Hand) -> None:
         if self._hands.get(hand) is not None and hand not in self._free:
             self._free.append(hand)
-        self._count_starting()
+        if self._starting:
+            self._count_starting()
         self.pump()
         if hand.busy == 0 and not hand.is_retiring and self._room.claims():
             hand.retire()
 
     def gone(self, hand: Hand, unborn: Ending | None) -> None:
-        del self._hands[hand]
+        if self._hands.pop(hand, None) is None:
+            return
         self._count_starting()
         if unborn is not None:
             self._missed(unborn)
@@ -124,6 +127,9 @@ class Pool:
     def _retire_changed(self) -> None:
         """Workers that have loaded another version of the app get no more work."""
         stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        self._seen = stamp
         for hand in [hand for hand in self._hands if hand.stamp != stamp and not hand.is_retiring]:
             hand.retire()
 

@@ -33,6 +33,8 @@ class Room:
         if self._used < self._most:
             self._used += 1
             return True
+        if who in self._hungry:
+            return False
         self._hungry[who] = None
         if self._evicted < len(self._hungry) and self._evict():
             self._evicted += 1

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SHAPES = ("plain", "setsid", "double_fork", "nohup", "storm", "stubborn")
 STAY_IN_GROUP = ("plain", "nohup", "stubborn")
 """The shapes that never leave their process group."""
+NOBODY = 65534
 IS_ROOT = os.geteuid() == 0
 USERS = (None, "nobody") if IS_ROOT else (None,)
 KINDS = [line.kind for line in available() if line.usable]
@@ -44,6 +45,10 @@ def _reachable() -> str:
 PYTHON = _reachable()
 SITE = sysconfig.get_path("purelib")
 _FOLDERS = itertools.count()
+
+
+class AgentFailed(Exception):
+    """The agent ended where it should not; what it said is in the message."""
 
 
 class Witnesses:
@@ -100,18 +105,23 @@ class Rig:
         trees, self._plan = self._plan, []
         content = {"kind": kind, "state_dir": str(self.state_dir), "lease_s": lease_s, "trees": trees}
         plan.write_text(json.dumps(content))
-        self._agent = subprocess.Popen(
+        with (self.folder / "agent.log").open("ab") as log:
+            self._agent = self._spawn(plan, log)
+        self.facts = self.next_line()
+        wait_until(lambda: all(tree.seen >= 2 for tree in self.trees.values()), "each tree has begun")
+
+    def _spawn(self, plan: Path, log: IO[bytes]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [PYTHON, "-S", str(Path(__file__).with_name("agent.py")), str(plan)],
             env={"PYTHONPATH": f"{self._source}:{SITE}", "PATH": os.defpath, "PROBE_AGENT": self.mark},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=log,
             text=True,
             user=self._user,
             group=self._user,
             extra_groups=None if self._user is None else [],
         )
-        self.facts = self.next_line()
-        wait_until(lambda: all(tree.seen >= 2 for tree in self.trees.values()), "each tree has begun")
 
     @property
     def pid(self) -> int:
@@ -127,7 +137,10 @@ class Rig:
         """The next thing that the agent says."""
         assert self._agent is not None
         assert self._agent.stdout is not None
-        line: dict[str, Any] = json.loads(self._agent.stdout.readline())
+        text = self._agent.stdout.readline()
+        if not text:
+            raise AgentFailed((self.folder / "agent.log").read_text())
+        line: dict[str, Any] = json.loads(text)
         return line
 
     def signal(self, number: int) -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from rota.runners.boundary import BoundaryKind, promise, sweeping
-from tests.runners.boundary.rig import IS_ROOT, KINDS, SHAPES, STAY_IN_GROUP, USERS, Rig, wait_until
+from tests.runners.boundary.rig import IS_ROOT, KINDS, NOBODY, SHAPES, STAY_IN_GROUP, USERS, Rig, wait_until
 
-NOBODY = 65534
 EACH = 10 // len(USERS)
 STRONG = [kind for kind in KINDS if kind is not BoundaryKind.GROUP]
 

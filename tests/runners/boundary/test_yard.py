@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from rota.model.work import Bounds
-from rota.runners.boundary import BoundaryFailed, BoundaryKind, CannotStart, TreeEnd, Yard, promise, strongest
+from rota.runners.boundary import BoundaryFailed, BoundaryKind, CannotStart, TreeEnd, Yard, strongest
 from tests.runners.boundary.rig import IS_ROOT, KINDS
 from tests.runners.boundary.trees import all_output, first_line, python, shell, spec
 
@@ -206,21 +206,12 @@ async def test_many_trees_at_once_are_kept_apart(yard: Yard) -> None:
     assert not yard.trees
 
 
-async def test_a_stopped_supervisor_does_not_keep_a_tree_from_being_killed(folder: Path) -> None:
-    for kind in (kind for kind in KINDS if promise(kind).full):
-        yard = await Yard.open(kind, state_dir=folder / "state", node="n1")
-        yard.renew(10**9)
-        tree = await yard.start(spec("sleep", "1000"))
-        supervisor = tree.record().supervisor.pid
-        os.kill(supervisor, signal.SIGSTOP)
-        tree.kill()
-        if kind is BoundaryKind.CGROUP:
-            while psutil.pid_exists(tree.pid) and psutil.Process(tree.pid).status() != psutil.STATUS_ZOMBIE:
-                await asyncio.sleep(0.01)
-            os.kill(supervisor, signal.SIGCONT)
-        assert (await tree.ended()).signal == signal.SIGKILL
-        os.close(tree.output)
-        await yard.close()
+async def test_a_stopped_supervisor_does_not_keep_a_tree_from_being_killed(yard: Yard) -> None:
+    tree = await yard.start(spec("sleep", "1000"))
+    os.kill(tree.record().supervisor.pid, signal.SIGSTOP)
+    tree.kill()
+    assert (await tree.ended()).signal == signal.SIGKILL
+    os.close(tree.output)
 
 
 async def test_the_death_of_the_zygote_is_survived(yard: Yard) -> None:

@@ -64,8 +64,9 @@ class Finishing(Rounds):
         notices: Notices = {},  # noqa: B006 - never changed
     ) -> Finished:
         stale: set[int] = set()
-        self._settle(ends, starts, rule, notices, stale)
-        return Finished(now_us=self._now_us(), stale=frozenset(stale))
+        now = self._clock.wall()
+        self._settle(ends, starts, rule, notices, stale, now)
+        return Finished(now_us=micros(now), stale=frozenset(stale))
 
     async def rescue(
         self,
@@ -83,7 +84,7 @@ class Finishing(Rounds):
             over = seen_gone or node.lease_until + timedelta(seconds=margin_s) < self._clock.wall()
             if not over or node.beat != beat:
                 return False
-        self._settle(ends, (), rule, notices, set())
+        self._settle(ends, (), rule, notices, set(), self._clock.wall())
         if all(it.node_id != node_id for it in self._queue.values()):
             self._give_up(node_id, NodeState.DISCONNECTED)
         return True
@@ -143,9 +144,10 @@ class Finishing(Rounds):
         rule: Rule | None,
         notices: Notices,
         stale: set[int],
+        now: datetime,
     ) -> None:
         def write() -> list[int]:
-            return self._write(ends, starts, notices, stale)
+            return self._write(ends, starts, notices, stale, now)
 
         run_ids = {end.run_id for end in ends if end.job_id}
         if not run_ids:
@@ -155,18 +157,18 @@ class Finishing(Rounds):
         self._decide(self._owners(run_ids), rule, run_ids=run_ids, first=write)
 
     def _write(
-        self, ends: Sequence[ItemEnd], starts: Sequence[ItemStart], notices: Notices, stale: set[int]
+        self, ends: Sequence[ItemEnd], starts: Sequence[ItemStart], notices: Notices, stale: set[int], now: datetime
     ) -> list[int]:
         ended = {end.item_id for end in ends}
         for start in starts:
             if start.item_id not in ended:
-                self._begin(start, stale)
+                self._begin(start, stale, now)
         concerned = set()
         for end in ends:
             if not self._is_current(end):
                 stale.add(end.item_id)
                 continue
-            self._end(end)
+            self._end(end, now)
             for notice in notices.get(end.item_id, ()):
                 self._assign(notice, Cause.NOTICE)
             if end.job_id:
@@ -179,17 +181,16 @@ class Finishing(Rounds):
             return False
         return end.expired_us is None or (it.expires_at is not None and micros(it.expires_at) == end.expired_us)
 
-    def _begin(self, start: ItemStart, stale: set[int]) -> None:
+    def _begin(self, start: ItemStart, stale: set[int], now: datetime) -> None:
         it = self._queue.get(start.item_id)
         if it is None or it.attempt != start.attempt or it.state is ItemState.READY:
             stale.add(start.item_id)
         elif start.expires_s is None and it.state is ItemState.ASSIGNED:
             self._change(it.item_id, state=ItemState.RUNNING, started_at=moment(start.started_us))
         elif start.expires_s is not None and it.node_id is not None:
-            self._leave_node(start, it.cancel_at is not None)
+            self._leave_node(start, it.cancel_at is not None, now)
 
-    def _leave_node(self, start: ItemStart, is_cancelled: bool) -> None:
-        now = self._clock.wall()
+    def _leave_node(self, start: ItemStart, is_cancelled: bool, now: datetime) -> None:
         assert start.expires_s is not None
         fields = {"started_at": moment(start.started_us), "expires_at": now + timedelta(seconds=start.expires_s)}
         it = self._change(start.item_id, state=ItemState.RUNNING, node_id=None, **fields)
@@ -199,8 +200,8 @@ class Finishing(Rounds):
             self._attempts[it.item_id].append(cancelled_attempt(it, now))
             self._tell(ArrivalKind.ENDED, item_ids=[it.item_id])
 
-    def _end(self, end: ItemEnd) -> None:
-        now, it = self._clock.wall(), self._queue[end.item_id]
+    def _end(self, end: ItemEnd, now: datetime) -> None:
+        it = self._queue[end.item_id]
         self._attempts[end.item_id].append(_attempt(end, now))
         if end.state == ItemState.READY and it.cancel_at is None:
             again = self._change(

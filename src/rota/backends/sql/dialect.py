@@ -12,8 +12,10 @@ from sqlalchemy import (
     Connection,
     Select,
     Table,
+    Text,
     any_,
     bindparam,
+    cast,
     delete,
     func,
     literal,
@@ -25,7 +27,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 
 from rota.backends.sql import schema
-from rota.backends.sql.sets import Change, MySQLSets, PostgreSQLSets, SQLiteSets
+from rota.backends.sql.sets import Change, MySQLSets, PostgreSQLSets, SQLiteSets, array_text
 from rota.model.value import encode
 
 STATEMENT_S = 10
@@ -111,7 +113,7 @@ class PostgreSQL(PostgreSQLSets):
         return literal_column("(extract(epoch FROM statement_timestamp()) * 1000000)::bigint", BigInteger)
 
     def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
-        return column == any_(bindparam(None, list(values), type_=ARRAY(column.type)))
+        return column == any_(cast(bindparam(None, array_text(values), type_=Text), ARRAY(column.type)))
 
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query.with_for_update(skip_locked=skip)
@@ -121,7 +123,8 @@ class PostgreSQL(PostgreSQLSets):
         return [(kind, data) for _, kind, data in sorted(tuple(row) for row in found)]
 
     def notify(self, conn: Connection, topics: Sequence[str]) -> None:
-        conn.exec_driver_sql("SELECT pg_notify('rota', topic) FROM unnest($1::text[]) AS topic", (list(topics),))
+        sql = "SELECT pg_notify('rota', topic) FROM unnest($1::text::text[]) AS topic"
+        conn.exec_driver_sql(sql, (array_text(topics),))
 
     def code(self, error: DBAPIError) -> str:
         return str(getattr(error.orig, "sqlstate", None) or "")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from contextlib import suppress
 from functools import cache
+
+from rota.runners.boundary.waiting import Patience
 
 PREFIX = "rota."
 _PATIENCE_S = 2.0
@@ -71,16 +72,15 @@ def populated(path: str) -> bool:
 
 def remove(path: str, patience_s: float = _PATIENCE_S) -> bool:
     """Remove an empty group; whether it is gone. The kernel lets go of the last process a little after its end."""
-    until = time.monotonic() + patience_s
+    patience = Patience(patience_s)
     while True:
         try:
             os.rmdir(path)  # noqa: PTH106
         except FileNotFoundError:
             return True
         except OSError as error:
-            if error.errno != errno.EBUSY or time.monotonic() > until:
+            if error.errno != errno.EBUSY or not patience.pause(_PAUSE_S):
                 return False
-            time.sleep(_PAUSE_S)
         else:
             return True
 

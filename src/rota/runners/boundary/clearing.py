@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import select
 import signal
-import time
 from contextlib import suppress
 from enum import StrEnum
 
 from rota.runners.boundary import cgroup, procfs
 from rota.runners.boundary.promises import BoundaryKind
 from rota.runners.boundary.records import Process, TreeRecord
+from rota.runners.boundary.waiting import Patience
 
 MARK = "ROTA_TREE"
 """The environment variable with the tree's name."""
@@ -71,13 +71,12 @@ def _has_ended(pidfd: int, within_s: float) -> bool:
 
 def _clear_group(group: str) -> bool:
     """Kill whoever is in it, whatever they fork meanwhile; whether it is empty."""
-    until = time.monotonic() + _PATIENCE_S
+    patience = Patience(_PATIENCE_S)
     while members := cgroup.members(group):
         if not cgroup.kill(group):
             _kill_members(group, members)
-        if time.monotonic() > until:
+        if not patience.pause(_PAUSE_S):
             return False
-        time.sleep(_PAUSE_S)
     return True
 
 
@@ -96,11 +95,10 @@ def _kill_members(group: str, members: list[int]) -> None:
 def _clear_marked(name: str) -> bool:
     """Kill whoever carries the tree's name, until a whole look around finds nobody; whether it did."""
     entry = f"{MARK}={name}".encode()
-    until = time.monotonic() + _PATIENCE_S
+    patience = Patience(_PATIENCE_S)
     while sum(_kill_if_marked(seen, entry) for seen in procfs.everybody()):
-        if time.monotonic() > until:
+        if not patience.pause(_PAUSE_S):
             return False
-        time.sleep(_PAUSE_S)
     return True
 
 

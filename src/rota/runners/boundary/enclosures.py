@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from rota.runners.boundary import cgroup, kernel, procfs
+from rota.runners.boundary.waiting import pause
 
 Reap = Callable[[], int]
 """Collects whoever has ended; the number of those who were killed."""
@@ -45,7 +45,7 @@ class Enclosure:
             killed |= {seen.pid for seen in procfs.everybody() if seen.group == main and seen.lives}
             _signal_group(main, signal.SIGKILL)
             reap()
-            time.sleep(_PAUSE_S)
+            pause(_PAUSE_S)
         reap()
         return len(killed)
 
@@ -69,7 +69,7 @@ class Guardian(Enclosure):
                     os.kill(child, signal.SIGKILL)
                     killed.add(child)
             if not reap():
-                time.sleep(_PAUSE_S / 10)
+                pause(_PAUSE_S / 10)
         return len(killed)
 
 
@@ -85,7 +85,7 @@ class ControlGroup(Enclosure):
         cgroup.kill(self._group)
         while cgroup.populated(self._group) or _has_children():
             reap()
-            time.sleep(_PAUSE_S)
+            pause(_PAUSE_S)
         return alive
 
 
@@ -111,7 +111,7 @@ class Namespace(Enclosure):
             with suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
             killed += reap()
-            time.sleep(_PAUSE_S)
+            pause(_PAUSE_S)
         return killed
 
 

@@ -33,10 +33,15 @@ def strongest() -> BoundaryKind:
     raise BoundaryFailed(f"no kind of boundary can be had here: {_look(BoundaryKind.GROUP).why}")
 
 
+def require(kind: BoundaryKind) -> None:
+    """Raise `BoundaryFailed` if it is already known that this kind cannot be had; its zygote knows the rest."""
+    if why := _platform() or (_no_cgroup() if kind is BoundaryKind.CGROUP else ""):
+        raise BoundaryFailed(f"no {kind} boundary: {why}")
+
+
 def _look(kind: BoundaryKind) -> Availability:
-    why = _platform() or (_no_namespace() if kind is BoundaryKind.NAMESPACE else "")
-    if not why and kind is BoundaryKind.CGROUP and cgroup.unified() is None:
-        why = "no cgroup v2 hierarchy with cgroup.kill (Linux 5.14) in which we may make groups"
+    tests = {BoundaryKind.NAMESPACE: _no_namespace, BoundaryKind.CGROUP: _no_cgroup}
+    why = _platform() or tests.get(kind, str)()
     return Availability(kind=kind, usable=not why, why=why)
 
 
@@ -47,6 +52,12 @@ def _platform() -> str:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
         return f"this kernel has no pidfd_open (Linux 5.3): {error}"
+    return ""
+
+
+def _no_cgroup() -> str:
+    if cgroup.unified() is None:
+        return "there is no cgroup v2 hierarchy with cgroup.kill (Linux 5.14) in which this user may make groups"
     return ""
 
 

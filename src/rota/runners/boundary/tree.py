@@ -219,11 +219,12 @@ class Tree:
 
     def _force(self) -> None:
         """The supervisor did not do it in time: it is stopped, or waits for a process that the kernel holds."""
-        if self._kind is BoundaryKind.NAMESPACE and self._pidfd is not None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        elif self._order.group:
+        if self._order.group:
             cgroup.kill(self._order.group)
+        if self._pidfd is not None:
+            number = signal.SIGKILL if self._kind is BoundaryKind.NAMESPACE else signal.SIGCONT
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
 
 
 def _resolve(future: asyncio.Future[None], refusal: Exception | None = None) -> None:

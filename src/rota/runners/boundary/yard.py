@@ -13,7 +13,7 @@ from typing import Self
 
 from rota.runners.boundary import cgroup
 from rota.runners.boundary.errors import BoundaryFailed, CannotStart, DeadlinePassed, ZygoteGone
-from rota.runners.boundary.kinds import strongest
+from rota.runners.boundary.kinds import require, strongest
 from rota.runners.boundary.link import ZygoteLink
 from rota.runners.boundary.order import Ends, TreeSpec, write_order
 from rota.runners.boundary.promises import BoundaryKind
@@ -42,6 +42,7 @@ class Yard:
     async def open(cls, kind: BoundaryKind | None = None, *, state_dir: Path, node: str) -> Self:
         """Make a yard of that kind of boundary, or of the strongest that this host lets us make."""
         kind = kind or strongest()
+        require(kind)
         yard = cls(kind, Records.begin(state_dir, node, kind), shared_deadline())
         try:
             await yard._live_zygote()

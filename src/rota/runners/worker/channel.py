@@ -55,8 +55,8 @@ class Channel:
 
 
 class Outbox:
-    """What is to be told. Only the thread that serves the channel touches it, except that another one may tell of starts
-    that wait for too long."""
+    """What is to be told. Only the thread that serves the channel touches it, except that another one may tell of
+    starts that wait for too long."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

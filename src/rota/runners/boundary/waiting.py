@@ -1,0 +1,25 @@
+"""Waiting for the kernel, in small steps, where it offers nothing to wait on."""
+
+from __future__ import annotations
+
+import select
+import time
+
+
+def pause(seconds: float) -> None:
+    """Let others work. By `select`, not `sleep`, which fails under a library that fakes clocks for tests."""
+    select.select([], [], [], seconds)
+
+
+class Patience:
+    """So many seconds from now, and no more."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+
+    def pause(self, step_s: float) -> bool:
+        """Wait for a step; false, and at once, when the time is up."""
+        if time.monotonic() >= self._until:
+            return False
+        pause(step_s)
+        return True

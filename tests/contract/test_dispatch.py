@@ -1,0 +1,369 @@
+"""Rounds on every store: order, caps, one holder at a time, nothing given twice, nothing forgotten (P6; S2.2 to S2.4,
+S2.10, S2.13 to S2.15, S2.31, S2.33, V2.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rota.core.advance import Advance
+from rota.core.dispatch import Rounds, State, plain_round
+from rota.model.dispatch import Granted, Ready, Round, Seated, Target
+from rota.model.moment import micros
+from rota.model.states import ItemState
+from rota.model.work import GLOBAL, Limit, Queued, Rate, quota_limit
+from rota.ports import Store
+from tests.contract.conftest import Open
+from tests.factories import HANDLER, a_node, a_start, an_end, assigned, given, in_order
+
+
+def quota(tenant: str, cap: int | None, **fields: Any) -> Limit:
+    return Limit(name=quota_limit(tenant, "default"), cap=cap, **fields)
+
+
+async def executing(store: Store) -> int:
+    return sum(it.state is not ItemState.READY for it in await store.queued(limit=100_000))
+
+
+async def test_a_round_gives_ready_items_to_a_node_in_the_order_of_their_deadlines(store: Store) -> None:
+    """S2.15, S2.33: earliest acceptable start first."""
+    now = await store.now()
+    late = await assigned(store, 2, start_at=now - timedelta(seconds=9), end_at=now + timedelta(hours=2))
+    soon = await assigned(store, 2, start_at=now - timedelta(seconds=9), end_at=now + timedelta(hours=1))
+    node = await a_node(store)
+    done = await store.dispatch(node, Rounds(), batch_max=3)
+    order = [it.item_id for it in in_order(done)]
+    soon_ids = [item.id for item in await store.items(soon.id)]
+    late_ids = [item.id for item in await store.items(late.id)]
+    assert order == [soon_ids[0], *sorted([soon_ids[1], late_ids[0]])]
+    assert (done.given, done.more, done.took_over, done.round) == (3, True, True, 1)
+    assert [it.position for it in in_order(done)] == [0, 1, 2]
+    queued = {it.item_id: it for it in await store.queued()}
+    for granted in in_order(done):
+        it = queued[granted.item_id]
+        assert (it.state, it.node_id, it.attempt, it.round) == (ItemState.ASSIGNED, node, 1, done.round)
+        assert it.assigned_at is not None
+        assert micros(it.assigned_at) == done.now_us
+    assert [item.state for item in await store.items(soon.id)] == [ItemState.ASSIGNED] * 2
+    assert await store.granted(node, 0) == (done.grants[node],)
+    assert await store.granted(node, done.round) == ()
+
+
+async def test_an_item_is_not_given_before_its_time(store: Store) -> None:
+    """S2.14."""
+    board, node = Rounds(), await a_node(store)
+    start = await store.now() + timedelta(milliseconds=700)
+    await assigned(store, 1, start_at=start)
+    early = await store.dispatch(node, board, batch_max=10)
+    assert (early.given, early.next_us) == (0, micros(start))
+    assert (await store.pulse(node)).next_us == micros(start)
+    async with asyncio.timeout(10):
+        while not (done := await store.dispatch(node, board, batch_max=10)).given:
+            await asyncio.sleep(0.02)
+    assert done.now_us >= micros(start)
+    assert not done.took_over
+    assert (await store.pulse(node)).next_us is None
+
+
+async def test_one_tenant_at_its_cap_leaves_room_for_others(store: Store) -> None:
+    """V2.3: at most 100 run, never more than 60 of one tenant."""
+    node = await a_node(store, seats=500)
+    await store.set_limits([Limit(name=GLOBAL, cap=100), quota("one", 60), quota("two", 60)])
+    await assigned(store, 90, tenant="one")
+    await assigned(store, 90, tenant="two")
+    board = Rounds()
+    granted = [it for _ in range(4) for it in await given(store, node, board, batch_max=40)]
+    tenants = Counter(item.tenant for item in await store.loads([it.item_id for it in granted]))
+    assert tenants.total() == 100
+    assert max(tenants.values()) <= 60
+    await store.finish([an_end(it) for it in granted[:10]])
+    assert len(await given(store, node, board)) == 10
+    assert await executing(store) == 100
+
+
+async def test_the_global_cap_is_a_hundred_until_somebody_sets_it(store: Store) -> None:
+    """S2.18, S2.25."""
+    node = await a_node(store, seats=500)
+    await assigned(store, 150)
+    assert len(await given(store, node)) == 100
+
+
+async def test_a_full_node_is_given_nothing(store: Store) -> None:
+    small, big = await a_node(store, seats=2), await a_node(store, seats=5)
+    await assigned(store, 20)
+    done = await store.dispatch(small, Rounds(), batch_max=100)
+    assert {node: len(grant.items) for node, grant in done.grants.items()} == {small: 2, big: 5}
+    assert sorted(it.position for it in in_order(done)) == list(range(7))
+
+
+async def test_a_round_without_news_writes_nothing(store: Store) -> None:
+    board, node = Rounds(), await a_node(store)
+    await assigned(store, 1)
+    first = await store.dispatch(node, board, batch_max=10)
+    again = await store.dispatch(node, board, batch_max=10)
+    assert (again.round, again.given, again.arrivals, again.took_over) == (first.round, 0, 0, False)
+    pulse = await store.pulse(node)
+    assert (pulse.holder, pulse.arrived_us, pulse.granted) == (node, None, first.round)
+
+
+async def test_what_arrives_is_seen_by_the_pulse_and_taken_by_the_next_round(store: Store) -> None:
+    board, node = Rounds(), await a_node(store)
+    await store.dispatch(node, board, batch_max=10)
+    assert (await store.pulse(node)).arrived_us is None
+    await assigned(store, 2)
+    pulse = await store.pulse(node)
+    assert pulse.arrived_us is not None
+    assert pulse.arrived_us <= pulse.now_us
+    done = await store.dispatch(node, board, batch_max=10)
+    assert (done.took_over, done.arrivals, done.given) == (False, 1, 2)
+
+
+async def test_another_node_takes_over_and_knows_everything(another: Open) -> None:
+    one, two = await another(), await another()
+    first, second = await a_node(one), await a_node(two)
+    await one.set_limits([quota("acme", 3)])
+    await assigned(one, 10)
+    boards = {first: Rounds(), second: Rounds()}
+    mine = await one.dispatch(first, boards[first], batch_max=2)
+    theirs = await two.dispatch(second, boards[second], batch_max=10)
+    assert (mine.given, theirs.given) == (2, 1), "the cap counts what the other gave"
+    assert theirs.took_over
+    assert (await one.pulse(first)).holder == second
+    await one.finish([an_end(in_order(mine)[0])])
+    back = await one.dispatch(first, boards[first], batch_max=10)
+    assert (back.took_over, back.given) == (True, 1)
+    assert await executing(one) == 3
+
+
+async def test_a_cap_that_falls_below_what_runs_stops_new_starts_only(store: Store) -> None:
+    board, node = Rounds(), await a_node(store)
+    await store.set_limits([quota("acme", 5)])
+    await assigned(store, 20)
+    granted = await given(store, node, board)
+    await store.set_limits([quota("acme", 2)])
+    assert await given(store, node, board) == []
+    assert await executing(store) == 5
+    await store.finish([an_end(it) for it in granted[:4]])
+    assert len(await given(store, node, board)) == 1
+    await store.set_limits([quota("acme", 4)])
+    assert len(await given(store, node, board)) == 2
+
+
+async def test_a_rate_is_remembered_by_whoever_makes_the_next_round(store: Store) -> None:
+    one, two = await a_node(store), await a_node(store)
+    await store.set_limits([quota("acme", None, rate=Rate(max=3, period_s=3600.0))])
+    await assigned(store, 10)
+    assert len(await given(store, one, batch_max=2)) == 2
+    done = await store.dispatch(two, Rounds(), batch_max=10)
+    assert done.given == 1
+    assert done.next_us is not None
+    (limit,) = await store.limits()
+    assert sum(count for _, count in limit.recent) == 3
+    await store.set_limits([quota("acme", 7, rate=Rate(max=3, period_s=3600.0))])
+    assert (await store.limits())[0].recent == limit.recent, "what is remembered of starts stays"
+    assert await given(store, one) == []
+
+
+async def test_only_nodes_that_can_are_given_items(store: Store) -> None:
+    """S2.14; design section 8: group, handler, lease, drain."""
+    await assigned(store, 5, group="gpu")
+    asking = await a_node(store, seats=0, group="gpu")
+    await a_node(store, group="cpu")
+    await a_node(store, group="gpu", handlers=("other",))
+    await a_node(store, group="gpu", lease_s=-1)
+    drained = await a_node(store, "drained", group="gpu")
+    retired = await a_node(store, group="gpu")
+    await store.drain(["drained"], True)
+    await store.retire(retired)
+    board = Rounds()
+    assert await given(store, asking, board) == []
+    able = await a_node(store, group="gpu", seats=3)
+    done = await store.dispatch(asking, board, batch_max=100)
+    assert {node: len(grant.items) for node, grant in done.grants.items()} == {able: 3}
+    await store.drain(["drained"], False)
+    done = await store.dispatch(asking, board, batch_max=100)
+    assert {node: len(grant.items) for node, grant in done.grants.items()} == {drained: 2}
+
+
+async def test_a_node_that_learns_a_handler_is_given_what_waited_for_it(store: Store) -> None:
+    board, node = Rounds(), await a_node(store, handlers=())
+    await assigned(store, 1)
+    assert await given(store, node, board) == []
+    await store.advertise(node, [HANDLER], {HANDLER: "digest"})
+    assert (await store.pulse(node)).arrived_us is not None
+    assert len(await given(store, node, board)) == 1
+    assert (await store.nodes()).nodes[0].joined.digests == {HANDLER: "digest"}
+
+
+async def test_an_item_that_was_cancelled_is_dropped_from_the_round(another: Open) -> None:
+    """The round has planned it; somebody else takes it out of the queue before the round is written."""
+    one, two = await another(), await another()
+    node = await a_node(one)
+    board = Rounds()
+    await given(one, node, board)
+    run, other = await assigned(one, 3), await assigned(one, 3)
+    stale = await one.items(run.id)
+    await two.cancel([run.id], rule=Advance())
+    board.lanes[1] = board.lanes.get(1) or await lane(one, other.id)
+    board._wait(Ready(stale[0].id, run.id, 0, 1, 0, 0))
+    done = await one.dispatch(node, board, batch_max=100)
+    assert sorted(it.item_id for it in in_order(done)) == [item.id for item in await one.items(other.id)]
+    assert [it.position for it in in_order(done)] == [0, 1, 2]
+    assert board.seated == 3
+    assert board.waiting == 0
+
+
+async def lane(store: Store, run_id: int) -> Any:
+    return (await store.standing(run_id)).places[0].lane
+
+
+async def test_a_failure_leaves_the_board_forgetful(store: Store) -> None:
+    node = await a_node(store)
+    await assigned(store, 1)
+
+    class Broken(Rounds):
+        def plan(self, *_: Any) -> Any:
+            raise RuntimeError("made to fail")
+
+    board = Broken()
+    with pytest.raises(RuntimeError):
+        await store.dispatch(node, board, batch_max=10)
+    assert board.epoch is None
+    assert await executing(store) == 0
+    assert len(await given(store, node)) == 1
+
+
+async def test_an_item_is_given_once_however_many_ask(another: Open) -> None:
+    """Four nodes make rounds at once, each with a board of its own: no cap is exceeded, nothing is given twice (P6)."""
+    await race(another, rounds=6)
+
+
+async def race(another: Open, *, rounds: int) -> None:
+    stores = [await another() for _ in range(4)]
+    nodes = [await a_node(store, seats=50) for store in stores]
+    await stores[0].set_limits([Limit(name=GLOBAL, cap=8), quota("a", 5), quota("b", 5), quota("c", 1)])
+    for tenant in "abc":
+        await assigned(stores[0], 40, tenant=tenant)
+    running: dict[int, Granted] = {}
+    tenant_of = {it.item_id: it.lane_id for it in await stores[0].queued(limit=1000)}
+    seen: Counter[tuple[int, int]] = Counter()
+
+    async def work(store: Store, node: int) -> None:
+        board, last = Rounds(), 0
+        for _ in range(rounds):
+            await store.dispatch(node, board, batch_max=5)
+            mine = []
+            for grant in await store.granted(node, last):
+                last = grant.round
+                mine += grant.items
+            for it in mine:
+                seen[it.item_id, it.attempt] += 1
+                running[it.item_id] = it
+            check()
+            await asyncio.sleep(0.005)
+            for it in mine:
+                del running[it.item_id]
+            await store.finish([an_end(it) for it in mine])
+
+    def check() -> None:
+        lanes = Counter(tenant_of[it] for it in running)
+        assert len(running) <= 8, f"{len(running)} execute, the global cap is 8"
+        assert sorted(lanes.values(), reverse=True) <= [5, 5, 5], f"a quota is over its cap: {lanes}"
+
+    await asyncio.gather(*(work(store, node) for store, node in zip(stores, nodes, strict=True)))
+    assert seen
+    assert max(seen.values()) == 1, "an attempt was given twice"
+    assert await executing(stores[0]) <= 8
+
+
+async def test_a_round_on_any_state_gives_what_the_plain_rule_gives(another: Open) -> None:
+    """Cached rounds against the shortest form of the rule, on what the store says (design section 8)."""
+    one, two = await another(), await another()
+    chance = random.Random(4)
+    nodes = [await a_node(one, seats=chance.randint(2, 6)) for _ in range(2)]
+    boards = {nodes[0]: (one, Rounds()), nodes[1]: (two, Rounds())}
+    running: list[Granted] = []
+    holder = nodes[0]
+    total = 0
+    for _ in range(50):
+        await something(one, chance, running)
+        if chance.random() < 0.15:
+            holder = chance.choice(nodes)
+        store, board = boards[holder]
+        before = await look(one)
+        batch_max = chance.choice([1, 3, 100])
+        done = await store.dispatch(holder, board, batch_max=batch_max)
+        actual = [(it.item_id, node_of(done, it)) for it in in_order(done)]
+        assert actual == plain(before, done, board, batch_max)
+        running += in_order(done)
+        total += done.given
+    assert total > 40, "void: hardly anything was given"
+
+
+async def look(store: Store) -> tuple[tuple[Queued, ...], tuple[Limit, ...], list[Target]]:
+    nodes = (await store.nodes()).nodes
+    targets = [
+        Target(it.id, it.joined.name, it.joined.group, it.joined.seats, frozenset(it.joined.handlers), it.busy)
+        for it in nodes
+    ]
+    return await store.queued(limit=10_000), await store.limits(), targets
+
+
+def plain(before: Any, done: Round, board: Rounds, batch_max: int) -> list[tuple[int, int]]:
+    queued, limits, targets = before
+    ready = [
+        Ready(
+            it.item_id,
+            it.run_id,
+            it.job_id,
+            it.lane_id,
+            micros(it.start_by_at),
+            micros(it.not_before_at),
+            it.attempt,
+            it.failures,
+            it.losses,
+            it.avoid_id,
+        )
+        for it in queued
+        if it.state is ItemState.READY
+    ]
+    seated = [
+        Seated(it.item_id, it.lane_id, it.node_id, it.attempt) for it in queued if it.state is not ItemState.READY
+    ]
+    state = State(done.now_us, ready, seated, board.lanes, limits, targets)
+    return [(it.ready.item_id, it.node_id) for it in plain_round(state, batch_max)]
+
+
+def node_of(done: Round, granted: Granted) -> int:
+    return next(node for node, grant in done.grants.items() if granted in grant.items)
+
+
+async def something(store: Store, chance: random.Random, running: list[Granted]) -> None:
+    """One change, of all kinds that there are."""
+    now = await store.now()
+    match chance.randrange(7):
+        case 0 | 1:
+            start = now - timedelta(seconds=chance.randint(0, 3))
+            end = start + timedelta(seconds=chance.randint(3, 5))
+            tenant, resources = chance.choice("ab"), chance.choice([(), ("printer",)])
+            await assigned(store, chance.randint(1, 6), tenant=tenant, start_at=start, end_at=end, resources=resources)
+        case 2 | 3:
+            over = [running.pop() for _ in range(min(len(running), chance.randint(2, 8)))]
+            await store.finish([an_end(it) for it in over])
+        case 4:
+            again = [running.pop(0) for _ in range(min(len(running), 2))]
+            nodes = {it.item_id: it.node_id for it in await store.queued(item_ids=[it.item_id for it in again])}
+            ends = [an_end(it, "failed", "ready", failures=it.failures + 1, node_id=nodes[it.item_id]) for it in again]
+            await store.finish(ends)
+        case 5:
+            caps = {"a": chance.choice([1, 3, None]), "b": chance.randint(1, 4)}
+            limits = [quota(tenant, cap, weight=chance.randint(1, 3)) for tenant, cap in caps.items()]
+            await store.set_limits([*limits, Limit(name="resource:printer", cap=1), Limit(name=GLOBAL, cap=9)])
+        case 6:
+            outside = running[-1:]
+            await store.finish([], [a_start(it, expires_s=60.0) for it in outside])
