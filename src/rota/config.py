@@ -154,9 +154,19 @@ def load(
         except ValueError as error:
             problems.append(Problem(setting.name, f"{error} (from {source})"))
     problems += [Problem(name, f"unknown setting in {path}") for name in written.keys() - {it.name for it in SETTINGS}]
+    problems += _mismatched(found)
     if problems:
         raise InvalidInput(problems)
     return found
+
+
+def _mismatched(found: Mapping[str, Sourced]) -> list[Problem]:
+    """Values that are right alone and wrong together."""
+    lease, margin = found.get("lease.lease_s"), found.get("lease.margin_s")
+    if lease is not None and margin is not None and float(margin.value) > float(lease.value) / 2:
+        reason = f"must be at most half of lease.lease_s ({lease.value:g} s), not {margin.value:g} s"
+        return [Problem("lease.margin_s", f"{reason} (from {margin.source})")]
+    return []
 
 
 def config_of(found: Mapping[str, Sourced]) -> Config:

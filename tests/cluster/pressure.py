@@ -22,11 +22,7 @@ GLOBAL_CAP = 10
 TENANTS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "seven": 7}
 SEATS = 16
 SINGLE_MAX = 3
-SHORT_MS, LONG_MS = (20, 60), (300, 700)
-"""Half of the items are short, for many rounds; the others are long, so that the cap is full for much of the time: it
-takes a moment to start and to finish an item, too."""
-MEAN_MS = (sum(SHORT_MS) + sum(LONG_MS)) / 4
-TURN_S = 0.25
+SHORT_MS = (20, 60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +67,12 @@ class Pressure:
 
     seconds: float
     seed: int = 1
+    long_ms: tuple[int, int] = (1000, 2000)
+    """Half of the items are short, for many rounds; the others are long, so that the cap is full for much of the time:
+    to start and to finish an item takes a moment, too."""
+    turn_s: float = 0.5
+    urgent_s: float = 0.1
+    """How often, besides, an item arrives that comes before all that wait."""
     kill: bool = True
     mutant: str | None = None
     drained: bool = True
@@ -85,40 +87,59 @@ async def under_pressure(url: str, scene: Pressure, folder: Path) -> Outcome:
         for tenant, cap in TENANTS.items():
             await shift.control.set_quota(tenant, cap=cap)
         await shift.start("node-0", "node-1", mutant=scene.mutant)
-        await _warm_up(shift)
+        if scene.drained:
+            await _warm_up(shift)
         since = time.monotonic_ns()
         async with asyncio.TaskGroup() as group:
-            offered = group.create_task(_offer(shift, scene))
+            offered = [group.create_task(offer(shift, scene)) for offer in (_offer, _offer_urgent)]
             if scene.kill:
                 group.create_task(_kill_and_restart(shift, scene.seconds / 3))
         with suppress(*([] if scene.drained else [AssertionError])):
             await shift.until_idle(scene.seconds * 3 + 20 if scene.drained else scene.seconds)
         until = max(line.mono_ns for line in shift.watcher.lines)
         full = scene.drained and await _fills_again(shift)
-        return await _judged(shift, offered.result(), since, until, full=full)
+        items = sum(it.result() for it in offered) + 2 * sum(TENANTS.values())
+        return await _judged(shift, items, since, until, full=full)
 
 
 async def _offer(shift: Shift, scene: Pressure) -> int:
-    """In the first third of the time, assign what the caps allow in the whole of it. Deadlines of one turn lie between
-    those of others, and two tenants of each turn share theirs, so that the load of their quotas decides."""
+    """In the first third of the time, assign what the caps allow in the whole of it, more of it to larger tenants, so
+    that the caps of the small ones do not make the end long. Deadlines of one turn lie between those of others, and two
+    tenants of each turn share theirs, so that the load of their quotas decides."""
     rng = random.Random(scene.seed)
-    total = round(GLOBAL_CAP * scene.seconds * 1000 / MEAN_MS)
-    turns = round(scene.seconds / 3 / TURN_S)
-    share = {tenant: cap / sum(TENANTS.values()) for tenant, cap in TENANTS.items()}
+    mean_ms = (sum(SHORT_MS) + sum(scene.long_ms)) / 4
+    turns = round(scene.seconds / 3 / scene.turn_s)
+    squares = sum(cap**2 for cap in TENANTS.values())
+    pairs = GLOBAL_CAP * scene.seconds * 1000 / mean_ms / 2 / turns
+    owed = dict.fromkeys(TENANTS, 0.0)
     begun, given = time.monotonic(), 0
     for turn in range(turns):
         now = _moment(await shift.witness.now())
-        twins = rng.sample(sorted(TENANTS), 2)
-        start, end = _window(rng, now)
-        for tenant, part in share.items():
-            count = max(round(total * part / turns / 2), 1)
-            own = (start, end) if tenant in twins else _window(rng, now)
-            for ms in (SHORT_MS, LONG_MS):
-                how = {**_how(tenant), "info": {"ms": rng.randint(*ms)}}
-                await shift.assign(tenant, count, start_at=own[0], end_at=own[1], **how)
+        twins, shared = rng.sample(sorted(TENANTS), 2), _window(rng, now)
+        for tenant, cap in TENANTS.items():
+            owed[tenant] += pairs * cap**2 / squares
+            count, owed[tenant] = int(owed[tenant]), owed[tenant] % 1
+            start, end = shared if tenant in twins else _window(rng, now)
+            for ms in (SHORT_MS, scene.long_ms) if count else ():
+                info = {"ms": rng.randint(*ms)}
+                await shift.assign(tenant, count, info=info, start_at=start, end_at=end, **_how(tenant))
                 given += count
-        await asyncio.sleep(max(begun + (turn + 1) * TURN_S - time.monotonic(), 0))
-    return given + 2 * sum(TENANTS.values())
+        await asyncio.sleep(max(begun + (turn + 1) * scene.turn_s - time.monotonic(), 0))
+    return given
+
+
+async def _offer_urgent(shift: Shift, scene: Pressure) -> int:
+    """Meanwhile, assign single items of which each should have started long ago, the later the longer."""
+    rng = random.Random(f"{scene.seed} urgent")
+    until, given = time.monotonic() + scene.seconds / 3, 0
+    due = _moment(await shift.witness.now()) - timedelta(hours=1)
+    while time.monotonic() < until:
+        tenant, given = rng.choice(sorted(TENANTS)), given + 1
+        start = due - timedelta(seconds=given)
+        info = {"ms": rng.randint(*SHORT_MS)}
+        await shift.assign(tenant, 1, info=info, start_at=start, end_at=start, **_how(tenant))
+        await asyncio.sleep(scene.urgent_s * rng.uniform(0.5, 1.5))
+    return given
 
 
 def _how(tenant: str) -> dict[str, Any]:
@@ -146,7 +167,6 @@ async def _kill_and_restart(shift: Shift, after_s: float) -> None:
     await asyncio.sleep(after_s)
     node = shift.nodes["node-0"]
     node.kill_agent()
-    await asyncio.sleep(1)
     await shift.start("node-0")
 
 

@@ -53,7 +53,9 @@ async def test_caps_and_order_hold_for_two_minutes(
 
 
 async def catch(mutant: str, url: str, folder: Path) -> None:
-    scene = Pressure(seconds=6, kill=False, mutant=mutant, drained=False)
+    scene = Pressure(
+        seconds=9, kill=False, mutant=mutant, drained=False, long_ms=(100, 300), turn_s=0.3, urgent_s=0.004
+    )
     outcome = await under_pressure(url, scene, folder)
     print(f"\nmutant {mutant}: {outcome}")
     assert outcome.found & CAUGHT_BY[mutant], f"{mutant} was not caught: {outcome}"

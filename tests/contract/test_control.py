@@ -526,7 +526,7 @@ async def test_the_place_in_line_is_told(store: Store, control: Control) -> None
     made = await control.assign("acme", ["c"])
     await executor(store)
     (reason,) = (await control.explain(made.run_id)).reasons
-    assert "place 5 in line, 4 before it, of which 2 are of its quota" in reason.text
+    assert "place 5 in line, 4 before it, 2 of them of its quota" in reason.text
 
 
 async def test_a_run_that_waits_by_its_overlap_policy_names_those_before_it(store: Store, control: Control) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rota.backends.sql import database
+from rota.backends.sql.store import SqlStore
 from rota.core.fire import Fire
 from rota.errors import StoreUnavailable
 from rota.model.plan import RunFilter
+from rota.ports import Store
 from tests.contract.conftest import Line
-from tests.factories import a_due_job
+from tests.factories import a_due_job, a_node, assigned, given
 
 
 async def answers(line: Line) -> bool:
@@ -96,3 +101,70 @@ async def test_a_frozen_holder_of_a_lock_does_not_hold_up_others_for_long(line: 
     await asyncio.gather(holder, return_exceptions=True)
     line.proxy.abort()
     await line.proxy.pass_through()
+
+
+async def test_a_renewal_waits_for_nothing_else(line: Line) -> None:
+    """Every connection for transactions and for reads is taken; the lease is renewed all the same."""
+    node = await a_node(line.truth)
+    release = asyncio.Event()
+
+    async def hold(engine: AsyncEngine) -> None:
+        async with engine.connect():
+            await release.wait()
+
+    assert isinstance(line.truth, SqlStore)
+    engines = line.truth._db.engines
+    busy = (engines.writer.pool, engines.reader.pool)
+    holders = [asyncio.create_task(hold(it)) for it in (engines.writer, engines.reader) for _ in range(it.pool.size())]
+    async with asyncio.timeout(10):
+        while any(pool.checkedout() < pool.size() for pool in busy):
+            await asyncio.sleep(0.01)
+    assert await line.truth.renew(node, lease_s=10.0, busy=0.0)
+    release.set()
+    await asyncio.gather(*holders)
+
+
+async def test_a_renewal_that_gets_no_answer_gives_up_soon(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BEAT_S", 0.3)
+    node = await a_node(line.truth)
+    assert await line.store.renew(node, lease_s=10.0, busy=0.0)
+    await line.proxy.black_hole()
+    with pytest.raises(StoreUnavailable, match="renewal"):
+        await line.store.renew(node, lease_s=10.0, busy=0.0)
+    line.proxy.abort()
+    await line.proxy.pass_through()
+    monkeypatch.setattr(database, "BEAT_S", 5.0)
+    await is_back(line)
+    assert await line.store.renew(node, lease_s=10.0, busy=0.0)
+
+
+@pytest.mark.parametrize("line", ["postgresql"], indirect=True)
+async def test_who_listens_hears_what_arrives_also_after_the_line_was_cut(line: Line) -> None:
+    heard: list[str] = []
+    news = asyncio.Event()
+
+    def wake(topic: str) -> None:
+        heard.append(topic)
+        news.set()
+
+    async def hears(topic: str, cause: Callable[[], Awaitable[object]]) -> None:
+        heard.clear()
+        async with asyncio.timeout(20):
+            while topic not in heard:
+                news.clear()
+                await cause()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.5):
+                        await news.wait()
+
+    line.store.listen(wake)
+    await hears("dispatch", lambda: assigned(line.truth, 1))
+    node, other = await a_node(line.truth), await a_node(line.truth, seats=0)
+    await hears(f"node:{node}", lambda: give_one(line.truth, other))
+    line.proxy.abort()
+    await hears("dispatch", lambda: assigned(line.truth, 1))
+
+
+async def give_one(store: Store, by: int) -> None:
+    await assigned(store, 1)
+    await given(store, by)

@@ -243,6 +243,30 @@ async def test_an_item_is_given_once_however_many_ask(another: Open) -> None:
     await race(another, rounds=6)
 
 
+async def test_what_arrives_while_another_takes_over_is_not_forgotten(another: Open) -> None:
+    """Two boards take turns while others assign: in the end everything was given (design section 8)."""
+    stores = [await another() for _ in range(3)]
+    nodes = [await a_node(store, seats=500) for store in stores[:2]]
+    await stores[0].set_limits([Limit(name=GLOBAL, cap=1000)])
+    boards = [Rounds(), Rounds()]
+
+    async def assign() -> None:
+        for _ in range(30):
+            await assigned(stores[2], 1)
+
+    async def take_turns() -> None:
+        for n in range(12):
+            await stores[n % 2].dispatch(nodes[n % 2], boards[n % 2], batch_max=100)
+
+    await asyncio.gather(assign(), take_turns())
+    last = 1  # made the last round: it knows what arrived since
+    async with asyncio.timeout(20):
+        while (await stores[last].pulse(nodes[last])).arrived_us is not None:
+            await stores[last].dispatch(nodes[last], boards[last], batch_max=100)
+    left = [it for it in await stores[0].queued() if it.state is ItemState.READY]
+    assert left == [], f"{len(left)} items were forgotten"
+
+
 async def race(another: Open, *, rounds: int) -> None:
     stores = [await another() for _ in range(4)]
     nodes = [await a_node(store, seats=50) for store in stores]

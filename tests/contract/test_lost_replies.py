@@ -9,15 +9,30 @@ import pytest
 
 from rota.clock import SystemClock
 from rota.control import Control
+from rota.core.advance import Advance
 from rota.core.define import Apply, Delete, Pause, Resume
+from rota.core.dispatch import Rounds
 from rota.core.end import End
 from rota.core.fire import Fire
 from rota.core.start import Start
 from rota.errors import CommitUnknown
 from rota.model.plan import RunFilter
 from rota.model.states import JobState, RunState
+from rota.model.work import GLOBAL, Limit
 from tests.contract.conftest import Line
-from tests.factories import a_definition, a_due_job, allow, queue, stored
+from tests.factories import (
+    a_definition,
+    a_due_job,
+    a_new_node,
+    a_node,
+    allow,
+    an_assignment,
+    an_end,
+    assigned,
+    given,
+    queue,
+    stored,
+)
 
 
 async def test_a_firing_whose_reply_is_lost_is_found_done(line: Line) -> None:
@@ -102,3 +117,72 @@ async def test_an_operator_does_not_notice_lost_replies(line: Line) -> None:
     run = await control.trigger(definition.full_name, {})
     assert [it.id for it in await line.truth.runs(RunFilter(job=definition.full_name))] == [run.id]
     assert line.proxy.swallowed == 3
+
+
+async def test_an_assignment_whose_reply_is_lost_is_made_once(line: Line) -> None:
+    await assigned(line.store, 1)  # leaves ids over, so that the next commit is the assignment's
+    wanted = an_assignment(5)
+    line.proxy.swallow_commits(1)
+    with pytest.raises(CommitUnknown):
+        await line.store.assign(wanted, quota_must_exist=False)
+    again = await line.store.assign(wanted, quota_must_exist=False)
+    assert len(await line.truth.items(again.id)) == 5
+    assert len(await line.truth.queued()) == 6
+
+
+async def test_a_round_whose_reply_is_lost_gives_nothing_twice(line: Line) -> None:
+    node, board = await a_node(line.truth), Rounds()
+    await line.truth.set_limits([Limit(name=GLOBAL, cap=3)])
+    await assigned(line.truth, 10)
+    line.proxy.swallow_commits(1)
+    with pytest.raises(CommitUnknown):
+        await line.store.dispatch(node, board, batch_max=2)
+    assert board.epoch is None
+    again = await line.store.dispatch(node, board, batch_max=10)
+    assert (again.took_over, again.given) == (True, 1), "the cap counts what was given without an answer"
+    grants = await line.truth.granted(node, 0)
+    items = [it.item_id for grant in grants for it in grant.items]
+    assert len(items) == len(set(items)) == 3
+    assert {it.attempt for it in await line.truth.queued(item_ids=items)} == {1}
+
+
+async def test_ends_whose_reply_is_lost_count_once(line: Line) -> None:
+    job = await a_due_job(line.truth)
+    await line.truth.fire([job.id], Fire())
+    await assigned(line.truth, 2)
+    granted = await given(line.truth, await a_node(line.truth))
+    ends = [an_end(it) for it in granted]
+    line.proxy.swallow_commits(1)
+    with pytest.raises(CommitUnknown):
+        await line.store.finish(ends, rule=Advance())
+    done = await line.store.finish(ends, rule=Advance())
+    assert done.stale == {it.item_id for it in granted}
+    for run_id in {it.run_id for it in granted}:
+        assert (await line.truth.run(run_id)).state is RunState.SUCCEEDED
+        kinds = [event.kind for event in await line.truth.events(run_id=run_id)]
+        assert kinds.count("run.started") == 1
+        assert kinds.count("run.succeeded") <= 1
+    assert sum([len(await line.truth.attempts(it)) for it in {end.run_id for end in ends}]) == 3
+
+
+async def test_a_rescue_whose_reply_is_lost_happens_once(line: Line) -> None:
+    node = await a_node(line.truth)
+    await assigned(line.truth, 3)
+    granted = await given(line.truth, node)
+    await line.truth.renew(node, lease_s=-5.0, busy=0.0)
+    ends = [an_end(it, "lost", "ready", losses=1) for it in granted]
+    line.proxy.swallow_commits(1)
+    with pytest.raises(CommitUnknown):
+        await line.store.rescue(node, 2, ends, rule=Advance(), margin_s=1.0)
+    assert await line.store.rescue(node, 2, ends, rule=Advance(), margin_s=1.0)
+    assert {(it.losses, it.attempt) for it in await line.truth.queued()} == {(1, 1)}
+    assert len(await line.truth.attempts(granted[0].run_id)) == 3
+
+
+async def test_a_join_whose_reply_is_lost_is_one_node(line: Line) -> None:
+    node = a_new_node()
+    line.proxy.swallow_commits(1)
+    with pytest.raises(CommitUnknown):
+        await line.store.join(node, lease_s=10.0)
+    again = await line.store.join(node, lease_s=10.0)
+    assert [it.id for it in (await line.truth.nodes()).nodes] == [again.id]

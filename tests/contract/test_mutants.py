@@ -15,18 +15,27 @@ import msgspec
 import pytest
 from sqlalchemy import Connection, select
 
+from rota.backends.sql import assigning, finishing, rounds, schema
 from rota.backends.sql import commit as commit_module
-from rota.backends.sql import schema
 from rota.backends.sql.dialect import MySQL, PostgreSQL
 from rota.backends.sql.rows import job_of
 from rota.backends.sql.store import SqlStore
 from rota.core import define, fire
 from rota.core.conclude import conclude
 from rota.core.overlap import Floor
+from rota.model.dispatch import Ready, Seated
 from rota.model.job import Job
 from rota.model.plan import Facts, Plan
-from rota.model.states import JobState
-from tests.contract import test_firing, test_lost_replies, test_overlap
+from rota.model.states import Cause, JobState
+from tests.contract import (
+    test_assign,
+    test_dispatch,
+    test_finish,
+    test_firing,
+    test_lost_replies,
+    test_nodes,
+    test_overlap,
+)
 from tests.contract.conftest import SERVERS, Line, Open
 
 Patches = list[Any]
@@ -145,6 +154,95 @@ def early() -> Patches:
     ]
 
 
+def rounds_without_a_lock() -> Patches:
+    """Check, then act: what executes is counted before anybody is kept out."""
+
+    def unlocked(tx: Any) -> Any:
+        row = tx.conn.execute(select(schema.dispatch)).one()
+        dawdle(tx.conn)
+        return row
+
+    return [patch.object(rounds, "lock_dispatch", unlocked), patch.object(SqlStore, "_rebuild", slow_rebuild)]
+
+
+def slow_rebuild(self: Any, tx: Any, board: Any, _real: Any = SqlStore._rebuild) -> None:
+    _real(self, tx, board)
+    dawdle(tx.conn)
+
+
+def lock_and_count_in_one_statement() -> Patches:
+    """M6: the snapshot of the count is older than the lock that was waited for."""
+    seen: list[Any] = []
+
+    def locked(tx: Any) -> Any:
+        sql = """
+            SELECT d.id, d.holder, d.epoch, d.round, d.changes, d.next_at, q.item_id, q.lane_id, q.node_id, q.attempt,
+                   q.state, q.run_id, q.job_id, q.start_by_at, q.not_before_at
+            FROM rota_dispatch d LEFT JOIN rota_queue q ON true WHERE d.id = 1 FOR UPDATE OF d
+        """
+        seen[:] = tx.conn.exec_driver_sql(sql).all()
+        return seen[0]
+
+    def rebuild(self: Any, tx: Any, board: Any) -> None:
+        rows = [row for row in seen if row.item_id is not None]
+        self._know_lanes(tx, board, {row.lane_id for row in rows})
+        ready = [row for row in rows if row.state == "ready"]
+        board.rebuild(
+            [
+                Ready(it.item_id, it.run_id, it.job_id, it.lane_id, it.start_by_at, it.not_before_at, it.attempt)
+                for it in ready
+            ],
+            [Seated(it.item_id, it.lane_id, it.node_id, it.attempt) for it in rows if it.state != "ready"],
+        )
+
+    return [patch.object(rounds, "lock_dispatch", locked), patch.object(SqlStore, "_rebuild", rebuild)]
+
+
+def no_token() -> Patches:
+    """Any end of an item counts, whichever attempt it was of."""
+    return [patch.object(finishing, "_is_current", lambda end, row: True)]
+
+
+def arrivals_after_the_queue() -> Patches:
+    """What arrives between the two is known to nobody."""
+
+    def emptied_later(self: Any, tx: Any, board: Any, _real: Any = SqlStore._rebuild) -> None:
+        _real(self, tx, board)
+        dawdle(tx.conn)
+        self._dialect.taken_arrivals(tx.conn)
+
+    return [patch.object(SqlStore, "_rebuild", emptied_later)]
+
+
+def rescue_of_the_living() -> Patches:
+    """A node's renewals since are not looked at."""
+    real = SqlStore.rescue
+
+    async def rescue(self: Any, node_id: int, beat: int, ends: Any, **more: Any) -> bool:
+        beats = {node.id: node.beat for node in (await self.nodes()).nodes}
+        return await real(self, node_id, beats.get(node_id, beat), ends, **more)
+
+    return [patch.object(SqlStore, "rescue", rescue)]
+
+
+def rescue_before_the_margin() -> Patches:
+    real = SqlStore.rescue
+
+    async def rescue(self: Any, *args: Any, margin_s: float, **more: Any) -> bool:
+        return await real(self, *args, margin_s=-3600.0, **more)
+
+    return [patch.object(SqlStore, "rescue", rescue)]
+
+
+def numbers_of_nobody() -> Patches:
+    """Numbers are not told apart from none."""
+
+    def put(tx: Any, wanted: Any, cause: Any = Cause.NOTICE, _real: Any = assigning.put_assignment) -> Any:
+        return _real(tx, wanted, Cause.NOTICE)
+
+    return [patch.object(assigning, "put_assignment", put)]
+
+
 @contextmanager
 def mutated(patches: Patches) -> Iterator[None]:
     for it in patches:
@@ -184,6 +282,16 @@ SINGLE: list[tuple[Callable[[], Patches], Test]] = [
     (no_settling, test_firing.test_apply_settles_under_the_old_version_first),
     (no_digest, test_firing.test_apply_twice_changes_nothing),
     (pause_again, test_firing.test_pause_settles_what_is_owed_and_then_owes_nothing),
+    (no_token, test_finish.test_an_end_of_another_attempt_changes_nothing),
+    (rescue_of_the_living, test_nodes.test_a_rescue_of_a_node_that_lives_changes_nothing),
+    (rescue_before_the_margin, test_nodes.test_a_rescue_of_a_node_that_lives_changes_nothing),
+    (numbers_of_nobody, test_assign.test_the_same_key_assigns_once),
+]
+
+ROUNDS: list[tuple[Callable[[], Patches], Test, tuple[str, ...]]] = [
+    (rounds_without_a_lock, test_dispatch.test_an_item_is_given_once_however_many_ask, SERVERS),
+    (lock_and_count_in_one_statement, test_dispatch.test_an_item_is_given_once_however_many_ask, ("postgresql",)),
+    (arrivals_after_the_queue, test_dispatch.test_what_arrives_while_another_takes_over_is_not_forgotten, SERVERS),
 ]
 
 REPLIES: list[tuple[Callable[[], Patches], Test]] = [
@@ -214,6 +322,18 @@ async def test_a_plain_test_notices(mutant: Callable[[], Patches], test: Test, a
         await test(store)
 
 
+@pytest.mark.parametrize(
+    ("another", "mutant", "test"),
+    [(backend, mutant, test) for mutant, test, backends in ROUNDS for backend in backends],
+    indirect=["another"],
+    ids=named,
+)
+async def test_a_race_of_rounds_notices(mutant: Callable[[], Patches], test: Test, another: Open) -> None:
+    with mutated(mutant()), must_fail(mutant.__name__):
+        for _ in range(10):
+            await test(another)
+
+
 @pytest.mark.parametrize(("mutant", "test"), REPLIES, ids=named)
 async def test_a_lost_reply_notices(mutant: Callable[[], Patches], test: Test, line: Line) -> None:
     with mutated(mutant()), must_fail(mutant.__name__):
@@ -223,5 +343,5 @@ async def test_a_lost_reply_notices(mutant: Callable[[], Patches], test: Test, l
 @pytest.mark.parametrize("another", SERVERS, indirect=True)
 async def test_the_tests_pass_without_a_mutant(another: Open) -> None:
     """A test that fails anyway notices nothing."""
-    for _, test in RACES:
+    for _, test, *_ in (*RACES, *ROUNDS):
         await test(another)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, delete, update
 
 from rota.backends.sql import connect as connect_module
 from rota.backends.sql import schema
@@ -17,11 +17,15 @@ from rota.backends.sql.migrate import VERSIONS
 from rota.backends.sql.migrations import versions
 from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
+from rota.core.advance import Advance
 from rota.core.define import Apply
+from rota.core.fire import Fire
+from rota.core.start import Start
 from rota.errors import InvalidInput, StoreRefused
+from rota.model.job import Task
 from rota.wiring import open_store
 from tests.contract.conftest import SERVERS
-from tests.factories import a_definition, stored
+from tests.factories import a_definition, a_due_job, a_node, an_end, given, queue, stored
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.sql import run as run_sql
@@ -88,6 +92,37 @@ async def test_a_migration_that_was_cut_off_is_finished_by_the_next(fresh: Opene
     await store._db.write(cut_off)
     await store.migrate()
     await store.check()
+
+
+async def test_items_that_were_ready_before_there_was_a_queue_are_dispatched(fresh: Opener) -> None:
+    store = fresh()
+    await store.migrate()
+    ready = await a_due_job(store, tasks=(Task(name="main", runner="shell", hold_s=2.0, quota="night"),))
+    waits = await a_due_job(store, overlap=queue())
+    for job in (ready, waits):
+        await store.fire([job.id], Fire())
+    name = waits.definition.full_name
+    await store.change([name], Start(name=name, key="waits"))
+    before = await store.queued()
+
+    def as_in_0001(conn: Connection) -> None:
+        for table in (schema.queue, schema.lane, schema.arrival):
+            conn.execute(delete(table))
+        conn.exec_driver_sql("UPDATE rota_schema SET version_num = '0001'")
+
+    await store._db.write(as_in_0001)
+    await store.close()
+    store = fresh()
+    await store.migrate()
+    after = await store.queued()
+    assert [(it.item_id, it.run_id, it.job_id, it.hold_s) for it in after] == [
+        (it.item_id, it.run_id, it.job_id, it.hold_s) for it in before
+    ]
+    assert [it.hold_s for it in after] == [2.0, 0.0]
+    granted = await given(store, await a_node(store))
+    assert {it.item_id for it in granted} == {it.item_id for it in before}
+    await store.finish([an_end(it) for it in granted], rule=Advance())
+    assert len(await given(store, await a_node(store))) == 1, "the run that waited has its turn"
 
 
 async def test_migrating_twice_changes_nothing(fresh: Opener) -> None:

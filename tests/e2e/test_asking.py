@@ -96,7 +96,7 @@ def test_a_run_can_be_explained_cancelled_and_run_again_without_any_node(stored:
     assert "[no attempt was made yet]" in stored.rota("run", "logs", str(first)).stderr
     assert f"run {first} has not ended" in stored.told(4, "run", "retry", str(first))
     said = stored.ok("run", "cancel", str(first), str(second))
-    assert f"run {first} of by-hand is cancelled" in said
+    assert f"run {first} (by-hand) is cancelled" in said
     assert "2 items cancelled, 0 asked to stop" in said
     again = stored.json("run", "retry", str(first))
     assert (again["cause"], again["key"], again["params"]) == ("rerun", f"{first}.1", {"region": "us"})

@@ -103,8 +103,9 @@ def test_the_manual_has_every_exit_code_and_command() -> None:
         "up",
         "node",
         *(f"store {verb}" for verb in ("migrate", "check")),
-        "run list",
-        "run show",
+        *(f"run {verb}" for verb in ("list", "show", "explain", "logs", "cancel", "retry")),
+        *(f"{noun} {verb}" for noun in ("tenant", "limit") for verb in ("set", "list", "remove")),
+        *(f"node {verb}" for verb in ("list", "drain", "undrain", "sweep")),
         "config show",
     ]
     verbs = ("apply", "list", "show", "preview", "pause", "resume", "trigger", "delete")

@@ -158,6 +158,20 @@ async def test_the_death_of_what_watches_over_processes_makes_their_items_lost(t
         assert (await crew.do(crew.call("one"))).outcome is Outcome.SUCCEEDED
 
 
+async def test_the_death_of_the_zygote_makes_items_lost_and_a_new_one_goes_on(tmp_path: Path) -> None:
+    async with rig(tmp_path, APP, boundary=str(BoundaryKind.NAMESPACE)) as crew:
+        attempts = [crew.shell("sleep", "60"), crew.call("waits"), crew.call("waits", concurrency=2)]
+        crew.begin(*attempts)
+        for attempt in attempts:
+            await crew.start(attempt)
+        zygote = crew.crew._yard._zygote
+        assert zygote is not None
+        os.kill(zygote.pid, signal.SIGKILL)
+        ends = [await crew.end(attempt) for attempt in attempts]
+        assert {end.outcome for end in ends} == {Outcome.LOST}
+        assert (await crew.do(crew.call("one"))).outcome is Outcome.SUCCEEDED
+
+
 async def test_closing_kills_what_is_left_and_reports_it_as_lost(tmp_path: Path) -> None:
     async with rig(tmp_path, APP, processes_max=3) as crew:
         attempts = [crew.shell("sleep", "60"), crew.call("waits"), crew.call("waits", concurrency=2)]

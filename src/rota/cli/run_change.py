@@ -32,7 +32,7 @@ def cancel(ctx: click.Context, run_ids: tuple[int, ...]) -> None:
         say_json({"runs": shapes, "items_cancelled": done.ended, "items_asked_to_stop": done.asked})
         return
     for run in runs:
-        print(f"run {run.id} of {whose(run, names.get(run.job_id))} is {_standing(run)}")
+        print(f"run {run.id} ({whose(run, names.get(run.job_id))}) is {_standing(run)}")
     print(f"{count(done.ended, 'item')} cancelled, {done.asked} asked to stop")
 
 

@@ -41,7 +41,7 @@ def _show(told: Explained) -> None:
         print(told.reasons[0].text)
         return
     numbered = any(it.number for it in told.reasons)
-    heads = ["ITEM", "TASK", *(["NUMBER"] if numbered else []), "WHY"]
+    heads = ["ITEM", "NUMBER" if numbered else "TASK", "WHY"]
     table(heads, [_row(it, numbered=numbered) for it in told.reasons[:SHOWN_MAX]])
     if len(told.reasons) > SHOWN_MAX:
         print(f"… {count(len(told.reasons) - SHOWN_MAX, 'more item')}; --json shows all")
@@ -49,7 +49,7 @@ def _show(told: Explained) -> None:
 
 def _row(it: Reason, *, numbered: bool) -> tuple[str, ...]:
     place = f"{it.task}[{it.index}]" if it.index else it.task
-    return str(it.item_id), place, *([it.number or "-"] if numbered else []), it.text
+    return str(it.item_id), (it.number or "-") if numbered else place, it.text
 
 
 def _shape(it: Reason) -> Shape:

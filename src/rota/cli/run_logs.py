@@ -36,14 +36,14 @@ def logs(ctx: click.Context, run_id: int, follow: bool, item: int | None, attemp
 
 
 class _Printer:
-    """Writes bytes as they are; when the item changes, a heading says so."""
+    """Writes bytes as they are; where there are several items, each under a heading."""
 
     def __init__(self) -> None:
         self._last: int | None = None
 
     def __call__(self, piece: LogPiece) -> None:
-        if self._last not in (None, piece.item.id):
-            self._say(f"[item {piece.item.id}{_named(piece)}, attempt {piece.attempt}]")
+        if piece.of > 1 and self._last != piece.item.id:
+            print(f"[item {piece.item.id}{_named(piece)}, attempt {piece.attempt or '-'}]", flush=True)
         self._last = piece.item.id
         if piece.data:
             sys.stdout.buffer.write(piece.data)

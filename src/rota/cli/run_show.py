@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 SHOWN_MAX = 20
 """How many items and attempts are shown to people."""
 
+_DULL = {"waiting": 1, "ready": 1, "succeeded": 2, "skipped": 2, "cancelled": 2}
+"""What is shown last, where not all can be shown."""
+
 
 @click.command(name="list", cls=Command)
 @click.option("--job", metavar="NAME", help="Only runs of this job.")
@@ -138,8 +141,9 @@ def _show_run(detail: RunDetail) -> None:
 def _show_items(detail: RunDetail) -> None:
     numbered = any(item.number for item in detail.items)
     print("\nitems" + (f": {_tally(detail)}" if len(detail.items) > 1 else ""))
-    heads = ["ITEM", "TASK", *(["NUMBER"] if numbered else []), "STATE", "NODE", "START BY", "RESULT"]
-    rows = [_item_row(detail, item, numbered=numbered) for item in detail.items[:SHOWN_MAX]]
+    heads = ["ITEM", "NUMBER" if numbered else "TASK", "STATE", "NODE", "START BY", "RESULT"]
+    ordered = sorted(detail.items, key=lambda item: _DULL.get(_state(detail, item), 0))
+    rows = [_item_row(detail, item, numbered=numbered) for item in ordered[:SHOWN_MAX]]
     table(heads, rows)
     _say_more(len(detail.items), "item")
 
@@ -153,8 +157,7 @@ def _item_row(detail: RunDetail, item: Item, *, numbered: bool) -> tuple[str | T
     place = f"{item.task}[{item.index}]" if item.index else item.task
     return (
         str(item.id),
-        place,
-        *([item.number or "-"] if numbered else []),
+        (item.number or "-") if numbered else place,
         coloured(_state(detail, item)),
         _node(detail, item) or "-",
         short(item.start_by_at),
@@ -178,7 +181,7 @@ def _node(detail: RunDetail, item: Item) -> str | None:
 
 def _show_attempts(detail: RunDetail) -> None:
     print("\nattempts")
-    rows = [_attempt_row(it) for it in detail.attempts[:SHOWN_MAX]]
+    rows = [_attempt_row(it) for it in detail.attempts[-SHOWN_MAX:]]
     table(["ITEM", "ATTEMPT", "OUTCOME", "NODE", "STARTED", "TOOK", "CODE", "LOG", "MESSAGE"], rows)
     _say_more(len(detail.attempts), "attempt")
 

@@ -18,13 +18,15 @@ ASK_S = 1.0
 
 
 class LogPiece(NamedTuple):
-    """Some output of one attempt, in order. A note is a remark of rota's, no output."""
+    """Some output of one attempt, in order; `of` is how many items there are to read. A note is a remark of rota's, no
+    output."""
 
     item: Item
     attempt: int
     offset: int
     data: bytes
     note: str = ""
+    of: int = 1
 
 
 class Logs(Asking):
@@ -37,9 +39,10 @@ class Logs(Asking):
         latest attempt unless another is named. With `follow`, goes on until the attempt has ended."""
         if self._logs is None:
             raise Refused("there is no place for logs here; see: rota config show (logs.path)")
-        for each in await self._items_asked(run_id, item):
+        items = await self._items_asked(run_id, item)
+        for each in items:
             async for piece in self._log(self._logs, each, attempt, follow=follow):
-                yield piece
+                yield piece._replace(of=len(items))
 
     async def _items_asked(self, run_id: int, item: int | None) -> tuple[Item, ...]:
         if await self._again(lambda: self._store.run(run_id)) is None:

@@ -171,7 +171,7 @@ def _words(name: str, lane: Lane) -> str:
 def _ahead(place: Place) -> str:
     if not place.ahead:
         return "it is the first in line"
-    return f"place {place.ahead + 1} in line, {place.ahead} before it, of which {place.ahead_in_quota} are of its quota"
+    return f"place {place.ahead + 1} in line, {place.ahead} before it, {place.ahead_in_quota} of them of its quota"
 
 
 def _executors(lane: Lane, standing: Standing) -> Iterator[_Hold]:

@@ -31,10 +31,13 @@ class Live:
             self.idle.clear()
 
     def started(self, attempts: Sequence[tuple[int, int, float]]) -> None:
+        was_idle = not self.begun
         for item_id, attempt, at_s in attempts:
             known = self.attempts.get(item_id)
             if known is not None and known.attempt == attempt:
                 self.begun[item_id] = at_s
+        if was_idle and self.begun:
+            self.wake_finisher()  # it rests for as long as nothing ends; the start is written in a moment
 
     def ended(self, ends: Sequence[AttemptEnd]) -> None:
         for end in ends:

@@ -9,6 +9,7 @@ from rota.ports import Clock, LogStore, Store
 
 BATCH = 200
 CLOSE_S = 5.0
+MORE_S = 0.05
 
 
 class Pruner(Loop):
@@ -27,7 +28,9 @@ class Pruner(Loop):
         closed = await self._store.close_runs(limit=BATCH)
         if closed == BATCH:
             return 0.0
-        if self._clock.monotonic() >= self._next_s and not await self._prune():
+        if self._clock.monotonic() >= self._next_s:
+            if await self._prune():
+                return MORE_S
             self._next_s = self._clock.monotonic() + self._config.every_s * (0.9 + 0.2 * self._clock.chance())
         return CLOSE_S * (0.9 + 0.2 * self._clock.chance())
 
@@ -37,4 +40,4 @@ class Pruner(Loop):
         if self._logs is not None and done.run_ids:
             self._logs.prune(done.run_ids)
         self.pruned += len(done.run_ids)
-        return len(done.run_ids) >= BATCH
+        return len(done.run_ids) + done.rows >= BATCH

@@ -26,7 +26,10 @@ from rota.model.states import Outcome
 from rota.model.work import Assignment, Queued, Retry
 from rota.ports import Clock, Crew, Store
 
-LOOK_S = 1.0
+LOOK_S = 0.5
+SOON_S = 0.1
+"""How often to look when a node has not renewed its lease for nearly as long as it lasts."""
+EXPIRE_S = 1.0
 
 log = structlog.get_logger()
 
@@ -45,6 +48,7 @@ class Rescuer(Loop):
         self._loader = loader
         self._seen: dict[int, tuple[int, float]] = {}
         """The last renewal seen of each node, and when it was first seen, by the monotonic clock."""
+        self._expired_s = 0.0
         self.rescued = 0
 
     async def once(self) -> float:
@@ -57,8 +61,16 @@ class Rescuer(Loop):
                 await self._rescue(node, members.now, seen_gone=True)
             elif node.lease_until is not None and self._is_over(node, members.now, 0.0):
                 await self._rescue(node, members.now, seen_gone=False)
-        await self._expire()
-        return LOOK_S * (0.9 + 0.2 * self._clock.chance())
+        if self._clock.monotonic() - self._expired_s >= EXPIRE_S:
+            self._expired_s = self._clock.monotonic()
+            await self._expire()
+        look_s = SOON_S if self._is_anxious() else LOOK_S
+        return look_s * (0.9 + 0.2 * self._clock.chance())
+
+    def _is_anxious(self) -> bool:
+        now_s = self._clock.monotonic()
+        others = (at_s for node_id, (_, at_s) in self._seen.items() if node_id != self._identity.id)
+        return any(now_s - at_s >= self._config.lease_s - self._config.margin_s for at_s in others)
 
     def _watch(self, nodes: Sequence[Node]) -> None:
         now_s = self._clock.monotonic()

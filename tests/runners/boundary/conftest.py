@@ -1,5 +1,6 @@
 """What the tests of the boundaries share."""
 
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,12 +12,11 @@ from tests.runners.boundary.rig import KINDS, Rig
 
 
 @pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that other users can reach."""
-    folder = tmp_path_factory.mktemp("boundary")
-    for path in (folder, *list(folder.parents)[:2]):
-        path.chmod(0o755)
-    return folder
+def folder() -> Iterator[Path]:
+    """A folder that other users can reach; every start of pytest closes the one it makes folders in to them."""
+    with tempfile.TemporaryDirectory(prefix="rota-boundary-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture

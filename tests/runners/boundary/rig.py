@@ -108,7 +108,7 @@ class Rig:
         with (self.folder / "agent.log").open("ab") as log:
             self._agent = self._spawn(plan, log)
         self.facts = self.next_line()
-        wait_until(lambda: all(tree.seen >= 2 for tree in self.trees.values()), "each tree has begun")
+        wait_until(lambda: not self._unborn, "each tree has begun", lambda: (self._unborn, self.alive))
 
     def _spawn(self, plan: Path, log: IO[bytes]) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -122,6 +122,10 @@ class Rig:
             group=self._user,
             extra_groups=None if self._user is None else [],
         )
+
+    @property
+    def _unborn(self) -> list[str]:
+        return [label for label, tree in self.trees.items() if tree.seen < 2]
 
     @property
     def pid(self) -> int:
@@ -199,8 +203,9 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def wait_until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    until = time.monotonic() + patience_s
+def wait_until(condition: Callable[[], object], what: str, but: Callable[[], object] = str) -> None:
+    """Wait for it; if it does not come, say what it would have been, and what is instead."""
+    until = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < until, f"it did not come true that {what}"
+        assert time.monotonic() < until, f"it did not come true that {what}: {but()}"
         time.sleep(0.01)

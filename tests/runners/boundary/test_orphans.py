@@ -26,7 +26,7 @@ def test_nobody_survives_the_sigkill_of_the_agent(rig: Rig, kind: BoundaryKind) 
     rig.start(kind)
     assert len(rig.alive) == len(rig.trees) >= 60
     rig.kill()
-    wait_until(lambda: not rig.alive, f"all are gone: {rig.alive}")
+    wait_until(lambda: not rig.alive, "all are gone", lambda: rig.alive)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -35,7 +35,7 @@ def test_nobody_survives_the_sigkill_of_the_supervisors_under_a_living_agent(rig
     rig.start(kind)
     assert len(rig.alive) == len(rig.trees) >= 60
     rig.kill_supervisors()
-    wait_until(lambda: not rig.alive, f"all are gone: {rig.alive}")
+    wait_until(lambda: not rig.alive, "all are gone", lambda: rig.alive)
     assert all(rig.next_line()["lost"] for _ in rig.trees)
 
 
@@ -74,7 +74,7 @@ def test_a_large_storm_and_a_chain_of_forks_are_caught(rig: Rig, kind: BoundaryK
     chains = [rig.add("chain", user) for user in USERS]
     rig.start(kind)
     rig.kill()
-    wait_until(lambda: not rig.alive, f"all are gone: {rig.alive}")
+    wait_until(lambda: not rig.alive, "all are gone", lambda: rig.alive)
     assert all(chain.seen >= 2 for chain in chains)
 
 
@@ -88,6 +88,6 @@ def test_an_agent_without_root_gets_the_strongest_boundary_that_it_may_make(fold
         rig.start(None)
         assert rig.facts["kind"] in (BoundaryKind.NAMESPACE, BoundaryKind.GUARDIAN)
         rig.kill()
-        wait_until(lambda: not rig.alive, f"all are gone: {rig.alive}")
+        wait_until(lambda: not rig.alive, "all are gone", lambda: rig.alive)
     finally:
         rig.close()

@@ -93,7 +93,7 @@ TABLE: list[tuple[str, Place, dict[str, Any], Why, str]] = [
         a_place(ahead=12, ahead_in_quota=3),
         {"limits": (Limit(name=QUOTA, cap=5),), "running": {QUOTA: 5}},
         Why.CAP,
-        "the quota mail of tenant acme is full: 5 of 5 run; place 13 in line, 12 before it, of which 3 are of its quota",
+        "the quota mail of tenant acme is full: 5 of 5 run; place 13 in line, 12 before it, 3 of them of its quota",
     ),
     (
         "the default capacity",
@@ -184,7 +184,7 @@ TABLE: list[tuple[str, Place, dict[str, Any], Why, str]] = [
         a_place(ahead=1),
         {"seated": {1: 1}},
         Why.NEXT,
-        "may start now, in the next round; place 2 in line, 1 before it, of which 0 are of its quota",
+        "may start now, in the next round; place 2 in line, 1 before it, 0 of them of its quota",
     ),
     (
         "assigned",

@@ -106,6 +106,8 @@ class Rounds(Reading):
 
     def _give_up(self, node_id: int, state: NodeState) -> None:
         node = self._nodes.get(node_id)
+        if self._lock.holder == node_id:
+            self._lock = self._lock._replace(holder=None)
         if node is not None and node.left_at is None:
             self._set_node(node_id, state=state, left_at=self._clock.wall(), lease_until=None)
             self._record(f"node.{state}", {"node": node_id})

@@ -64,7 +64,7 @@ class MemoryStore(Finishing):
             run=run,
             places=tuple(self._places(run_id)),
             running=dict(Counter(name for it in started for name in self._lanes[it.lane_id].limits)),
-            limits=await self.limits(),
+            limits=(*await self.limits(), *self._starts.values()),
             nodes=members.nodes,
             seated=dict(Counter(it.node_id for it in started if it.node_id is not None)),
             before=() if run is None or run.state is not RunState.WAITING else self._before(run),

@@ -15,7 +15,7 @@ from sqlalchemy import Row, delete, select, update
 from rota.backends.record import AVOIDED
 from rota.backends.sql import schema
 from rota.backends.sql.assigning import Assigning, put_assignment
-from rota.backends.sql.members import DISCONNECTED, give_up
+from rota.backends.sql.members import DISCONNECTED, give_up, lock_dispatch
 from rota.backends.sql.queue import (
     ASSIGNED,
     CANCELLED,
@@ -88,6 +88,7 @@ class Finishing(Assigning):
                 over = row is None or seen_gone or row.until_at + round(margin_s * 1_000_000) < tx.now_us
                 return over and (row is None or row.beat == beat)
 
+            lock_dispatch(tx)
             batch = _Batch(ends, (), notices, is_gone)
             self._settle(tx, batch, rule)
             if batch.is_off:

@@ -59,6 +59,7 @@ class Membership(Reading):
 
     async def retire(self, node_id: int) -> None:
         def work(tx: Transaction) -> None:
+            lock_dispatch(tx)  # when this is committed, no round is under way that would give it something
             tx.read_clock()
             n = schema.node.c
             retired = update(schema.node).where(n.id == node_id, n.state == ONLINE).values(state=DRAINING)
@@ -72,6 +73,7 @@ class Membership(Reading):
 
     async def drain(self, names: Sequence[str], draining: bool) -> None:
         def work(tx: Transaction) -> None:
+            lock_dispatch(tx)
             tx.read_clock()
             listed = self._dialect.among(schema.drained.c.name, names)
             known = set(tx.conn.scalars(select(schema.drained.c.name).where(listed)))
@@ -113,6 +115,7 @@ class Membership(Reading):
         return Joined(id=node_id, generation=generation)
 
     def _leave(self, tx: Transaction, node_id: int) -> None:
+        lock_dispatch(tx)
         q = schema.queue.c
         query = select(schema.queue).where(q.node_id == node_id).order_by(q.item_id)
         rows = tx.conn.execute(self._dialect.locked(query)).all()
@@ -124,9 +127,17 @@ class Membership(Reading):
         give_up(tx, node_id, OFFLINE)
 
 
+def lock_dispatch(tx: Transaction) -> Row[Any]:
+    """Take the lock under which rounds are made and limits change: the first lock of a transaction."""
+    query = select(schema.dispatch).where(schema.dispatch.c.id == 1)
+    return tx.conn.execute(tx.dialect.locked(query)).one()
+
+
 def give_up(tx: Transaction, node_id: int, state: str) -> None:
-    """The node is gone: it has no lease, and its name is free. Once only."""
-    n = schema.node.c
+    """The node is gone: it has no lease, its name is free, and somebody else makes the next round. Once only; the
+    caller has the dispatch lock."""
+    n, d = schema.node.c, schema.dispatch.c
+    tx.conn.execute(update(schema.dispatch).where(d.id == 1, d.holder == node_id).values(holder=None))
     tx.conn.execute(delete(schema.lease).where(schema.lease.c.node_id == node_id))
     left = update(schema.node).where(n.id == node_id, n.left_at.is_(None))
     if tx.conn.execute(left.values(state=state, left_at=tx.now_us)).rowcount:

@@ -8,13 +8,12 @@ what comes between the two is learned twice, which does no harm, instead of neve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import func, select, update
 
 from rota.backends.sql import schema
 from rota.backends.sql.limits import limit_of, remember
-from rota.backends.sql.members import Membership, joined_of, members_query
+from rota.backends.sql.members import Membership, joined_of, lock_dispatch, members_query
 from rota.backends.sql.queue import ASSIGNED, READY
 from rota.backends.sql.sets import Change
 from rota.backends.sql.transaction import Transaction
@@ -185,12 +184,6 @@ _WAITING = select(
         )
     )
 ).where(schema.queue.c.state == READY)
-
-
-def lock_dispatch(tx: Transaction) -> Row[Any]:
-    """Take the lock under which rounds are made and limits change: the first lock of a transaction."""
-    query = select(schema.dispatch).where(schema.dispatch.c.id == 1)
-    return tx.conn.execute(tx.dialect.locked(query)).one()
 
 
 def _arrival(kind: str, data: str) -> Arrival:

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, func, select, tuple_
 from rota.backends.sql import schema
 from rota.backends.sql.finishing import Finishing
 from rota.backends.sql.limits import limit_of, put
+from rota.backends.sql.members import lock_dispatch
 from rota.backends.sql.queue import READY, queued_of
-from rota.backends.sql.rounds import lock_dispatch
 from rota.backends.sql.rows import to_us
 from rota.backends.sql.transaction import Transaction
 from rota.errors import Refused
@@ -48,10 +48,11 @@ class Queue(Finishing):
     async def standing(self, run_id: int) -> Standing:
         return await self._db.read(lambda conn: self._standing(conn, run_id))
 
-    def _limits(self, conn: Connection) -> tuple[Limit, ...]:
+    def _limits(self, conn: Connection, *, remembered: bool = False) -> tuple[Limit, ...]:
+        """What was set; `remembered`: also what is only known of the starts of jobs."""
         c = schema.limit.c
-        query = select(schema.limit).where(c.is_set == 1).order_by(c.name)
-        return tuple(limit_of(row) for row in conn.execute(query))
+        query = select(schema.limit).order_by(c.name)
+        return tuple(limit_of(row) for row in conn.execute(query if remembered else query.where(c.is_set == 1)))
 
     def _lanes_by_id(self, conn: Connection, lane_ids: Sequence[int]) -> dict[int, Lane]:
         c = schema.lane.c
@@ -87,7 +88,7 @@ class Queue(Finishing):
             run=runs[0] if runs else None,
             places=tuple(self._places(conn, run_id, to_us(members.now))),
             running=dict(running),
-            limits=self._limits(conn),
+            limits=self._limits(conn, remembered=True),
             nodes=members.nodes,
             seated=self._seated(conn),
             before=self._before(conn, runs[0]) if runs else (),

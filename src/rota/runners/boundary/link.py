@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from rota.runners.boundary import wire
@@ -38,8 +39,11 @@ class ZygoteLink:
         """Start a zygote and wait until it takes orders."""
         near, far = wire.pair()
         near.setblocking(False)
-        with far:
-            link = cls(_spawn(kind, far.fileno(), switch), near)
+        with far, ExitStack() as unused:
+            unused.enter_context(near)
+            process = _spawn(kind, far.fileno(), switch)
+            unused.pop_all()
+        link = cls(process, near)
         try:
             async with asyncio.timeout(_READY_S):
                 await _ready(near, asyncio.get_running_loop().add_reader)
