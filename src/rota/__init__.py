@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rota.errors import InvalidInput, NotFound, Refused, RotaError
+from rota.version import VERSION
 
 if TYPE_CHECKING:
     from rota.client.app import App
@@ -45,7 +46,7 @@ _HOMES = {
 }
 """In which module of the SDK a name is."""
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> object:

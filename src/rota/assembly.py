@@ -1,18 +1,17 @@
 """Put a node together: which loops it has, and who wakes whom.
 
-    scheduler, definer ──> dispatcher ──> executor ──> crew ──> finisher ──> dispatcher
-                               ^ the store tells of news where it can
-    member, rescuer, pruner look after this node and the others
+scheduler, definer ──> dispatcher ──> executor ──> crew ──> finisher ──> dispatcher
+                           ^ the store tells of news where it can
+member, rescuer, pruner look after this node and the others
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rota import __version__
+from rota import config
 from rota.config import Config
 from rota.control import Control
 from rota.core.score import busy
@@ -36,6 +35,7 @@ from rota.model.node import NewNode, Place
 from rota.ports import Clock, LogStore, Store
 from rota.runners.machine import Machine
 from rota.runners.place import here
+from rota.version import VERSION
 
 if TYPE_CHECKING:
     from rota.runners.crew import ProcessCrew
@@ -114,7 +114,7 @@ class Assembly:
             modules=_words(executor.modules),
             paths=(str(Path.cwd()),),
             hosts=_words(executor.http_hosts),
-            environment=dict(os.environ),
+            environment=config.environment(),
         )
         return ProcessCrew(settings, self._logs, log_max=self._config.logs.max_bytes)
 
@@ -161,7 +161,7 @@ class Assembly:
             handlers=self._handlers(),
             digests={"apps": self._loaded.digest} if self._loaded.digest else {},
             boundary="" if self._crew is None else self._crew.boundary,
-            version=__version__,
+            version=VERSION,
         )
 
     def _place(self) -> Place:
@@ -178,5 +178,3 @@ class Assembly:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word for part in text.split(",") if (word := part.strip()))
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import sys
 import time
 from datetime import UTC, datetime
 
@@ -16,7 +17,7 @@ class SystemClock:
         return time.monotonic()
 
     def boottime(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
     def wall(self) -> datetime:
         return datetime.now(UTC)

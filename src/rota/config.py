@@ -207,6 +207,11 @@ def variable(setting: Setting) -> str:
     return "ROTA_STORE" if setting.name == "store.url" else "ROTA_" + setting.name.replace(".", "_").upper()
 
 
+def environment() -> dict[str, str]:
+    """The environment of this process; a few basic variables of it are handed on to programs."""
+    return dict(os.environ)
+
+
 def debugging() -> bool:
     """Whether the person at the keyboard wants to see tracebacks."""
     return os.environ.get("ROTA_DEBUG", "").lower() not in ("", "0", "false")

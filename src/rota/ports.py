@@ -53,8 +53,10 @@ class Clock(Protocol):
 class Store(Protocol):
     """The durable truth."""
 
-    hears: bool
-    """Whether `listen` will tell of news."""
+    @property
+    def hears(self) -> bool:
+        """Whether `listen` will tell of news."""
+        ...
 
     async def migrate(self) -> None:
         """Bring the schema up to this release; safe when several nodes do it at once. Refuses a newer schema."""

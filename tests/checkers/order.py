@@ -19,7 +19,8 @@ full any more. Equal times in different quotas are judged by load in exact round
 | passed  | an item that could have had a position was passed over there                                           |
 | left    | a round ended before its batch was full, though an item could start on a node that it was giving to    |
 | early   | an item was given before its `not_before`                                                              |
-| over    | a round gave more than a limit allows (exact rounds only)                                              |
+| over    | a round gave more than a limit allows; in rounds that are not exact, every seat counts as free whose    |
+|         | attempt is on record (`ended`) as over by the instant of the round                                     |
 | twice   | an item was given although it held a seat (exact rounds only)                                          |
 
 What committed data cannot show: which executors a round believed alive (so a round that gives nothing is not judged),
@@ -92,6 +93,8 @@ class Rules:
     caps: Mapping[str, int]
     seats: Mapping[int, int]
     weights: Mapping[str, int] = field(default_factory=dict)
+    ended: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """When attempts (item, attempt) ended, as far as known."""
     batch_max: int = 500
 
 
@@ -230,10 +233,15 @@ class _Replay:
         own = given.wanted
         self._forget(own.item)
         self._sit(own.item, _Seat(own.lane, given.node, own.attempt + 1))
-        for limit in self._rules.lanes[own.lane].limits if round_.exact else ():
+        for limit in self._rules.lanes[own.lane].limits:
             cap = self._rules.caps.get(limit)
-            if cap is not None and self._running[limit] > cap:
-                self._tell("over", round_, position, f"{self._running[limit]} of {cap} in {limit}")
+            taken = self._running[limit] if round_.exact else self._surely_taken(limit, round_.at)
+            if cap is not None and taken > cap:
+                self._tell("over", round_, position, f"{taken} of {cap} in {limit}")
+
+    def _surely_taken(self, limit: str, at: int) -> int:
+        theirs = [(item, seat) for item, seat in self._seats.items() if limit in self._rules.lanes[seat.lane].limits]
+        return sum(self._rules.ended.get((item, seat.attempt), at + 1) > at for item, seat in theirs)
 
     def _judge_end(self, round_: Round) -> None:
         if not round_.given or len(round_.given) >= self._rules.batch_max:

@@ -134,8 +134,10 @@ def test_weights_share_equal_times() -> None:
 def test_the_first_round_of_another_node_may_have_known_more() -> None:
     full = a_round(learned=[ONE, TWO, THREE], given=gives(ONE, TWO, THREE))
     fresh = waits(4, 40)
-    assert kinds(full, a_round(2, given=gives(fresh), exact=False)) == {}
-    assert kinds(full, a_round(2, given=gives(fresh))) == {"over": 1}
+    ended = Rules(lanes=RULES.lanes, caps=RULES.caps, seats=RULES.seats, ended={(1, 1): 1000})
+    assert kinds(full, a_round(2, given=gives(fresh), exact=False), rules=ended) == {}
+    assert kinds(full, a_round(2, at=999, given=gives(fresh), exact=False), rules=ended) == {"over": 1}
+    assert kinds(full, a_round(2, given=gives(fresh)), rules=ended) == {"over": 1}
     assert kinds(full, a_round(2, learned=[Freed(1)], given=gives(fresh))) == {}
 
 

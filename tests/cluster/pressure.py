@@ -192,7 +192,13 @@ async def _judged(shift: Shift, items: int, since: int, until: int, *, full: boo
     caps = {"global": GLOBAL_CAP, **{f"quota:{tenant}/default": cap for tenant, cap in TENANTS.items()}}
     tale = await rounds_of(shift.witness)
     nodes = await shift.witness.ask("SELECT id FROM rota_node")
-    rules = order.Rules(lanes=await lanes_of(shift.witness), caps=caps, seats={node: SEATS for (node,) in nodes})
+    ends = await shift.witness.ask("SELECT item_id, attempt, ended_at FROM rota_attempt")
+    rules = order.Rules(
+        lanes=await lanes_of(shift.witness),
+        caps=caps,
+        seats={node: SEATS for (node,) in nodes},
+        ended={(item, attempt): at for item, attempt, at in ends},
+    )
     ((ended,),) = await shift.witness.ask("SELECT count(*) FROM rota_item WHERE state = 'succeeded'")
     ((lost,),) = await shift.witness.ask("SELECT count(*) FROM rota_attempt WHERE outcome = 'lost'")
     return Outcome(

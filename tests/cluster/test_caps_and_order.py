@@ -13,8 +13,8 @@ STORES = ("postgres", "mariadb")
 AT_CAP_MIN = 0.3
 CAUGHT_BY = {
     "kept_board": {"caps", "over"},
-    "counted_first": {"caps", "over"},
-    "counted_in_lock": {"caps", "over"},
+    "counted_first": {"caps", "over", "passed"},
+    "counted_in_lock": {"caps", "over", "passed"},
     "batch_order": {"passed"},
 }
 TICK_RATE = 30

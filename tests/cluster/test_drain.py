@@ -24,6 +24,11 @@ async def nodes_of(shift: Shift) -> dict[str, int]:
     return dict(await shift.witness.ask("SELECT node, count(*) FROM rota_attempt GROUP BY node"))
 
 
+async def is_draining(shift: Shift, name: str) -> bool:
+    ((state,),) = await shift.witness.ask(f"SELECT state FROM rota_node WHERE name = '{name}'")
+    return bool(state == "draining")
+
+
 async def test_a_node_that_drains_finishes_what_it_has_and_others_take_the_rest(
     stop: signal.Signals, postgres_url: str, tmp_path: Path
 ) -> None:
@@ -57,7 +62,7 @@ async def test_a_node_that_is_told_twice_gives_its_items_back(
         await shift.start("node-1")
         node = shift.nodes["node-0"]
         node.send(stop)
-        await shift.until(lambda: "drain" in node.log.lower() or not node.running, "it to begin to drain")
+        await shift.until_asked(lambda: is_draining(shift, "node-0"), "it to begin to drain")
         told = time.monotonic_ns()
         node.send(stop)
         assert node.ended(20) == 130

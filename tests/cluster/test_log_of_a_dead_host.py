@@ -27,7 +27,7 @@ async def test_what_was_flushed_before_a_host_died_is_readable_and_the_gap_is_ma
         shift.nodes["node-0"].kill_agent()
         await shift.start("node-1")
         await shift.until_idle()
-        first, second = (await pieces(shift, done.run_id, attempt) for attempt in (1, 2))
+        first, second = [await pieces(shift, done.run_id, attempt) for attempt in (1, 2)]
         text = b"".join(piece.data for piece in first).decode()
         whole = text[: text.rindex("\n") + 1].splitlines() if "\n" in text else []
         numbered = [line for line in whole if line.startswith("line ")]

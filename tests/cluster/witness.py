@@ -42,6 +42,7 @@ class Witness:
         self._url = url
         self._clock = _CLOCK["postgresql" if url.startswith("postgresql:") else "mysql"]
         self._connection: Any = None
+        self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         await self._connect()
@@ -55,7 +56,7 @@ class Witness:
 
     async def ask(self, statement: str) -> Sequence[tuple[Any, ...]]:
         """Run one statement, which may be run again; if the server is away, wait for it."""
-        async with asyncio.timeout(AWAY_S):
+        async with asyncio.timeout(AWAY_S), self._turn:
             while True:
                 try:
                     return await self._ask(statement)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -167,3 +169,9 @@ async def test_an_app_assigns_to_its_own_tasks_and_tells_its_listeners(url: str,
             app.assign(["e"], handler=print)
     finally:
         app.client.close()
+
+
+def test_a_program_that_forgets_to_close_ends_quietly(url: str) -> None:
+    program = f"import rota\napp = rota.App(store={url!r})\nprint(app.set_capacity(5).cap)\n"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")

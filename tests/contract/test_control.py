@@ -14,7 +14,7 @@ from rota.control import Answer, Assigned, Control
 from rota.core.advance import Advance
 from rota.core.dispatch import Rounds
 from rota.core.explain import Why
-from rota.errors import InvalidInput, NotFound, Refused
+from rota.errors import CommitUnknown, InvalidInput, NotFound, Refused
 from rota.model.dispatch import Granted, ItemEnd, ItemStart
 from rota.model.job import JobName
 from rota.model.moment import micros
@@ -653,3 +653,58 @@ async def test_without_a_place_for_logs_nothing_is_read(control: Control) -> Non
     run = await control.trigger(await a_job(control), {})
     with pytest.raises(Refused, match="no place for logs"):
         await texts(control, run.id)
+
+
+async def test_output_of_several_items_says_whose_it_is(store: Store, tmp_path: Path) -> None:
+    logs = DirectoryLogs(tmp_path)
+    control = Control(store, SystemClock(), logs)
+    made = await assigned(control, "a", "b", handler="send")
+    node = await executor(store)
+    for granted in await node.round():
+        logs.append(LogKey(made.run_id, granted.item_id, 1), 0, f"item {granted.item_id}".encode())
+    pieces = [piece async for piece in control.logs(made.run_id)]
+    assert [(it.item.number, it.data.decode(), it.of) for it in pieces] == [
+        ("a", f"item {made.items[0].uuid}", 2),
+        ("b", f"item {made.items[1].uuid}", 2),
+    ]
+
+
+class LosesReplies:
+    """A store whose answer to the first write of each kind is lost, after it was done."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.lost: list[str] = []
+
+    def __getattr__(self, verb: str) -> Any:
+        ask = getattr(self._store, verb)
+        if verb not in ("finish", "assign", "change", "cancel", "extend", "set_limits"):
+            return ask
+
+        async def asked(*args: Any, **options: Any) -> Any:
+            answer = await ask(*args, **options)
+            is_question = verb == "change" and answer.plan.is_empty
+            if verb not in self.lost and not is_question:
+                self.lost.append(verb)
+                raise CommitUnknown("the reply was lost")
+            return answer
+
+        return asked
+
+
+async def test_a_request_whose_answer_was_lost_is_made_once(store: Store) -> None:
+    losing = LosesReplies(store)
+    control = Control(losing, Waiting())  # type: ignore[arg-type]
+    made = await assigned(control)
+    node = await executor(store)
+    await node.begin_outside(await node.round())
+    assert await control.extend(made.items[0].uuid, 60) is not None
+    assert await control.finish(made.items[0].uuid, result=1) is Answer.FINISHED
+    name = await a_job(control)
+    source = await ended_run(store, control, name)
+    losing.lost.remove("change")
+    again = await control.retry(source.id)
+    assert again.key == f"{source.id}.1"
+    assert sorted(losing.lost) == ["assign", "cancel", "change", "extend", "finish", "set_limits"]
+    assert len(await store.runs(RunFilter())) == 3
+    assert len(await store.attempts(made.run_id)) == 1

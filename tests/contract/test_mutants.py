@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from sqlalchemy import Connection, select
 
-from rota.backends.sql import assigning, finishing, rounds, schema
+from rota.backends.sql import finishing, rounds, schema
 from rota.backends.sql import commit as commit_module
 from rota.backends.sql.dialect import MySQL, PostgreSQL
 from rota.backends.sql.rows import job_of
@@ -26,9 +26,8 @@ from rota.core.overlap import Floor
 from rota.model.dispatch import Ready, Seated
 from rota.model.job import Job
 from rota.model.plan import Facts, Plan
-from rota.model.states import Cause, JobState
+from rota.model.states import JobState
 from tests.contract import (
-    test_assign,
     test_dispatch,
     test_finish,
     test_firing,
@@ -199,8 +198,11 @@ def lock_and_count_in_one_statement() -> Patches:
 
 
 def no_token() -> Patches:
-    """Any end of an item counts, whichever attempt it was of."""
-    return [patch.object(finishing, "_is_current", lambda end, row: True)]
+    """Any end of an item counts, whichever attempt it was of; and the last net, the history's key, is gone."""
+    return [
+        patch.object(finishing, "_is_current", lambda end, row: True),
+        patch.object(finishing, "_write_attempts", lambda tx, ends: None),
+    ]
 
 
 def arrivals_after_the_queue() -> Patches:
@@ -232,15 +234,6 @@ def rescue_before_the_margin() -> Patches:
         return await real(self, *args, margin_s=-3600.0, **more)
 
     return [patch.object(SqlStore, "rescue", rescue)]
-
-
-def numbers_of_nobody() -> Patches:
-    """Numbers are not told apart from none."""
-
-    def put(tx: Any, wanted: Any, cause: Any = Cause.NOTICE, _real: Any = assigning.put_assignment) -> Any:
-        return _real(tx, wanted, Cause.NOTICE)
-
-    return [patch.object(assigning, "put_assignment", put)]
 
 
 @contextmanager
@@ -285,7 +278,6 @@ SINGLE: list[tuple[Callable[[], Patches], Test]] = [
     (no_token, test_finish.test_an_end_of_another_attempt_changes_nothing),
     (rescue_of_the_living, test_nodes.test_a_rescue_of_a_node_that_lives_changes_nothing),
     (rescue_before_the_margin, test_nodes.test_a_rescue_of_a_node_that_lives_changes_nothing),
-    (numbers_of_nobody, test_assign.test_the_same_key_assigns_once),
 ]
 
 ROUNDS: list[tuple[Callable[[], Patches], Test, tuple[str, ...]]] = [

@@ -111,7 +111,6 @@ async def test_items_that_were_ready_before_there_was_a_queue_are_dispatched(fre
         conn.exec_driver_sql("UPDATE rota_schema SET version_num = '0001'")
 
     await store._db.write(as_in_0001)
-    await store.close()
     store = fresh()
     await store.migrate()
     after = await store.queued()

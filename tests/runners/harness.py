@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import sys
 import textwrap
 import time
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rota.model.job import JobName, handler_name
 from rota.model.run import LogKey
@@ -21,7 +22,7 @@ from rota.runners.logs import DirectoryLogs
 from rota.runners.settings import CrewSettings
 
 LEASE_S = 60.0
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 ASSIGNED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -154,6 +155,36 @@ async def rig(
         yield Rig(crew, heard, logs, folder)
     finally:
         await crew.close()
+
+
+class Memory:
+    """How much this process grew at most while something was done, seen every few milliseconds. The peak that the
+    system remembers would not do: an earlier test may have had a higher one."""
+
+    def __init__(self) -> None:
+        self.grown = 0
+
+    async def __aenter__(self) -> Self:
+        self._before = _resident()
+        self._watching = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._watching.cancel()
+        await asyncio.wait([self._watching])
+        self._look()
+
+    async def _watch(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(0.005)
+
+    def _look(self) -> None:
+        self.grown = max(self.grown, _resident() - self._before)
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def write_app(file: Path, app: str, folder: Path) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Hostile workers: whatever one writes to its channel, the agent stays small and each attempt ends once."""
 
-import resource
 import struct
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from rota.model.states import Outcome
 from rota.runners.wire import REPORT_MAX, Inbox, Orders, Report, SpoiledChannel, framed
-from tests.runners.harness import rig
+from tests.runners.harness import Memory, rig
 
 HEAD = """
 import socket, struct, msgspec
@@ -48,10 +47,10 @@ async def test_what_a_worker_writes_cannot_harm_the_agent(tmp_path: Path, attack
     )
     async with rig(tmp_path, app) as crew:
         await crew.do(crew.call("fine"))
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        end = await crew.do(crew.call("attack", timeout_s=5))
+        async with Memory() as memory:
+            end = await crew.do(crew.call("attack"))
         after = await crew.do(crew.call("fine"))
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 24 * 1024
+    assert memory.grown < 24 * 1024 * 1024
     assert (end.outcome, end.cause) == (Outcome.FAILED, "channel"), end.message
     assert after.outcome is Outcome.SUCCEEDED
 
@@ -65,6 +64,8 @@ async def test_what_a_worker_writes_cannot_harm_the_agent(tmp_path: Path, attack
         ('[[2, 1.0, 2.0, json.dumps("x" * 300_000)]]', Outcome.FAILED, "at most"),
         ('[[2, float("nan"), float("inf"), "1"]]', Outcome.SUCCEEDED, ""),
         ("[[2, -5.0, 1e300, None]]", Outcome.SUCCEEDED, ""),
+        ('[[2, 1.0, 2.0, "1"], [2, 1.0, 2.0, "2"]]', Outcome.SUCCEEDED, ""),
+        ('[[2, 1.0, 2.0, "1"], [999, 1.0, 2.0, "2"]]', Outcome.SUCCEEDED, ""),
     ],
 )
 async def test_what_a_worker_claims_is_checked(tmp_path: Path, said: str, outcome: Outcome, words: str) -> None:

@@ -34,7 +34,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "virtual": set(),
     "control": {"definitions", "core", "ports", "model", "errors"},
     "rest": {"control", "config", "model", "errors"},
+    "version": set(),
+    "assembly": {"version", "runners", "loops", "control", "definitions", "core", "ports", "config", "model", "errors"},
     "wiring": {
+        "assembly",
         "backends",
         "runners",
         "loops",
@@ -49,9 +52,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "bench": {"control", "client", "loops", "config", "ports", "model", "errors"},
     "cli": {"control", "config", "wiring", "loops.host", "bench", "core.preview", "ports", "model", "errors"},
-    "sim": {"virtual", "loops", "control", "definitions", "core", "ports", "config", "model", "errors", "backends.memory"},
+    "sim": {
+        "virtual",
+        "loops",
+        "control",
+        "definitions",
+        "core",
+        "ports",
+        "config",
+        "model",
+        "errors",
+        "backends.memory",
+    },
     "__main__": {"cli"},
-    "__init__": {"client", "definitions", "model", "errors"},
+    "__init__": {"version", "client", "definitions", "model", "errors"},
 }
 
 

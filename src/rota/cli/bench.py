@@ -49,7 +49,7 @@ def fire(ctx: click.Context, jobs: int) -> None:
 
 @bench.command()
 @click.option("--items", type=click.IntRange(100, 10_000_000), default=50_000, show_default=True, help="how many")
-@click.option("--tenants", type=click.IntRange(1, 10_000), default=50, show_default=True, help="of how many tenants")
+@click.option("--tenants", type=click.IntRange(1, 10_000), default=10, show_default=True, help="of how many tenants")
 @click.option("--nodes", type=click.IntRange(1, 100), help="processes that execute  [default: 2; on SQLite 1]")
 @click.option("--skew", is_flag=True, help="half of the items belong to one tenant, which is at its cap")
 @click.option("--seats", type=click.IntRange(1, 100_000), help="of each node  [default: capacity / nodes]")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from rota.client.options import AssignOptions, CalendarOptions, TaskOptions
 from rota.definitions import fields
+from rota.definitions.assignment import NOTICES
 from rota.definitions.calendars import Calendars
 from rota.definitions.job import define
 from rota.definitions.report import Report
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from rota.control import Answer, Assigned
     from rota.model.work import Limit
 
-NOTICES = ("on_fail", "on_timeout")
 STORE_MAX = 2000
 
 Function = TypeVar("Function", bound=Callable[..., object])

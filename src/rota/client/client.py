@@ -42,8 +42,11 @@ class _Thread:
             raise
 
     def close(self) -> None:
-        """End it. In a child of a fork there is nothing to end."""
+        """End it. In a child of a fork there is nothing to end, and a thread does not wait for itself."""
         if self._loop.is_closed() or self.pid != os.getpid():
+            return
+        if threading.current_thread() is self._thread:
+            self._loop.call_soon(self._loop.stop)
             return
         asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result(CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -154,6 +157,7 @@ class Client:
         with self._starting:
             if self._thread is None or self._thread.pid != os.getpid():
                 self._thread = _Thread(self._url)
-                weakref.finalize(self, self._thread.close)
+                # At the end of the process everything goes anyway, and there is nobody left who could wait.
+                weakref.finalize(self, self._thread.close).atexit = False
             thread = self._thread
         return thread.ask(question)

@@ -59,8 +59,8 @@ class Rounds:
         self._clear()
         for seat in seated:
             self._sit(seat)
-        self._unsorted = [item for item in ready if item.item_id not in self._seats]
-        self._waiting = {item.item_id: item.attempt for item in self._unsorted}
+        self._unsorted += [item for item in ready if item.item_id not in self._seats]
+        self._waiting |= {item.item_id: item.attempt for item in self._unsorted}
 
     def set_limits(self, limits: Sequence[Limit]) -> None:
         self._limits = {limit.name: limit for limit in limits}

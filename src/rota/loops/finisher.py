@@ -71,7 +71,7 @@ class Finisher(Loop):
         for start in starts:
             self._live.begun.pop(start.item_id, None)
         self._live.settled([it.item_id for it, _ in over])
-        self.finished += len(ends) - len(done.stale)
+        self.finished += sum(end.item_id not in done.stale for end in ends)
         if done.stale:
             log.warning("ends that came too late", items=sorted(done.stale)[:20], count=len(done.stale))
         self.on_finished()

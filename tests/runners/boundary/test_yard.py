@@ -121,8 +121,7 @@ async def test_it_runs_as_another_user_with_that_users_groups_and_no_way_back(ya
 
 
 async def test_its_number_is_the_one_that_the_agent_sees(yard: Yard) -> None:
-    tree = await yard.start(shell("echo; exec sleep 1000"))
-    await first_line(tree)
+    tree = await yard.start(spec("sleep", "1000"))
     assert psutil.Process(tree.pid).cmdline() == ["sleep", "1000"]
     os.close(tree.output)
 

@@ -26,8 +26,15 @@ HOST = Host(host="h", boot_id="b", pid_namespace="n", pid=1, pid_started=1)
 def a_run(**fields: Any) -> Run:
     return Run(
         **{
-            **{"id": 7, "job_id": 1, "version": 1, "cause": Cause.SLOT, "key": "k", "overlap_key": "job:1"},
-            **{"state": RunState.RUNNING, "due_at": NOW, "created_at": NOW},
+            "id": 7,
+            "job_id": 1,
+            "version": 1,
+            "cause": Cause.SLOT,
+            "key": "k",
+            "overlap_key": "job:1",
+            "state": RunState.RUNNING,
+            "due_at": NOW,
+            "created_at": NOW,
             **fields,
         }
     )

@@ -21,6 +21,8 @@ QUOTA = "quota:"
 class MemoryStore(Finishing):
     """The store that lives and dies with its process."""
 
+    hears = False
+
     async def migrate(self) -> None:
         pass
 
