@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
@@ -162,3 +163,10 @@ def an_end(granted: Granted, outcome: str = "succeeded", state: str | None = Non
 
 def a_start(granted: Granted, *, expires_s: float | None = None, at_us: int = 1_000_000) -> ItemStart:
     return ItemStart(item_id=granted.item_id, attempt=granted.attempt, started_us=at_us, expires_s=expires_s)
+
+
+async def together(*parts: Awaitable[object]) -> None:
+    """Do things at the same time, all to their end, whatever becomes of the others; then fail as the first did."""
+    for done in await asyncio.gather(*parts, return_exceptions=True):
+        if isinstance(done, BaseException):
+            raise done

@@ -99,7 +99,7 @@ async def test_a_failed_item_is_tried_again_on_another_node(shift: Shift) -> Non
 
 async def test_retries_end_when_they_are_used_up_and_the_client_is_told_once(shift: Shift) -> None:
     await shift.start("node-0")
-    done = await shift.assign("acme", 1, handler="fail", info={"failures": 9}, retries=2)
+    done = await shift.assign("acme", handler="fail", info={"failures": 9}, retries=2, notify=["on_fail"])
     await shift.until_idle()
     lines = await shift.attempts(done.items[0].uuid)
     assert [(it["attempt"], it["outcome"]) for it in lines] == [(n, "failed") for n in (1, 2, 3)]
@@ -198,7 +198,7 @@ async def test_what_is_not_finished_in_time_is_over_and_the_client_is_told(shift
     await shift.control.set_quota("acme", cap=1)
     await shift.start("node-0")
     client = Client(shift)
-    done = await shift.assign("acme", 2, handler=None, timeout_s=1)
+    done = await shift.assign("acme", 2, handler=None, timeout_s=1, notify=["on_timeout"])
     told = await client.told("start")
     await client.told("timeout")
     assert await shift.control.finish(told["uuid"], told["token"], result="too late") is Answer.STALE

@@ -25,6 +25,7 @@ async def outlive(shift: Shift, server: PostgresServer | MariadbServer, down_s: 
     held = await shift.assign("acme", 4, info={"ms": lasting_ms}, hold_s=hold_s)
     short = await shift.assign("acme", 4, info={"ms": 60_000, "again_ms": 50})
     await shift.until(lambda: len(shift.watcher.executing()) == 8, "both to execute")
+    await shift.start("node-1")  # which shall rescue some of them, and not the others
     await asyncio.to_thread(server.kill)
     down = time.monotonic_ns()
     await asyncio.sleep(down_s)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -15,8 +17,8 @@ import msgspec
 import pytest
 from sqlalchemy import Connection, select
 
-from rota.backends.sql import finishing, rounds, schema
 from rota.backends.sql import commit as commit_module
+from rota.backends.sql import finishing, rounds, schema
 from rota.backends.sql.dialect import MySQL, PostgreSQL
 from rota.backends.sql.rows import job_of
 from rota.backends.sql.store import SqlStore
@@ -49,6 +51,12 @@ def with_other_keys(plan: Plan, now: datetime, *rest: Any, _real: Any = commit_m
 def dawdle(conn: Connection) -> None:
     """Give others time to read the same, so that a race that can be lost is lost."""
     conn.exec_driver_sql("SELECT pg_sleep(0.1)" if conn.dialect.name == "postgresql" else "SELECT SLEEP(0.1)")
+
+
+def hesitate(conn: Connection) -> None:
+    """Take sometimes longer than others, so that what one has read is old when it writes."""
+    by_chance = "SELECT pg_sleep(random() * 0.1)" if conn.dialect.name == "postgresql" else "SELECT SLEEP(RAND() * 0.1)"
+    conn.exec_driver_sql(by_chance)
 
 
 def without_locks() -> Patches:
@@ -154,19 +162,19 @@ def early() -> Patches:
 
 
 def rounds_without_a_lock() -> Patches:
-    """Check, then act: what executes is counted before anybody is kept out."""
+    """Check, then act: what executes is counted before anybody is kept out. The last net, one grant for each round, is
+    gone too: every round has a number of its own."""
+    numbers = count(1000)
 
     def unlocked(tx: Any) -> Any:
         row = tx.conn.execute(select(schema.dispatch)).one()
-        dawdle(tx.conn)
-        return row
+        return SimpleNamespace(**{**row._mapping, "round": next(numbers)})
 
-    return [patch.object(rounds, "lock_dispatch", unlocked), patch.object(SqlStore, "_rebuild", slow_rebuild)]
+    def hesitant(self: Any, tx: Any, board: Any, _real: Any = SqlStore._rebuild) -> None:
+        _real(self, tx, board)
+        hesitate(tx.conn)
 
-
-def slow_rebuild(self: Any, tx: Any, board: Any, _real: Any = SqlStore._rebuild) -> None:
-    _real(self, tx, board)
-    dawdle(tx.conn)
+    return [patch.object(rounds, "lock_dispatch", unlocked), patch.object(SqlStore, "_rebuild", hesitant)]
 
 
 def lock_and_count_in_one_statement() -> Patches:
@@ -185,6 +193,7 @@ def lock_and_count_in_one_statement() -> Patches:
     def rebuild(self: Any, tx: Any, board: Any) -> None:
         rows = [row for row in seen if row.item_id is not None]
         self._know_lanes(tx, board, {row.lane_id for row in rows})
+        hesitate(tx.conn)
         ready = [row for row in rows if row.state == "ready"]
         board.rebuild(
             [

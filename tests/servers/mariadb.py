@@ -77,6 +77,7 @@ class MariadbServer(PrivateServer, MariadbDatabases):
             self._server,
             "--no-defaults",
             f"--datadir={folder / 'data'}",
+            f"--tmpdir={folder}",  # a server that starts clears the temporary files of others in a common folder
             f"--init-file={folder / 'init.sql'}",
             f"--socket={folder / 'mariadb.sock'}",
             f"--pid-file={folder / 'mariadb.pid'}",

@@ -20,6 +20,8 @@ from rota.runners.live import KILL, TERM, WARN, Live
 from rota.runners.scribe import Scribe
 from rota.runners.timers import Timers
 
+TELL_S = 0.005
+"""How long a start may wait to be told. What ends within that time is told of once, as ended, and needs no timer."""
 LOG_WAIT_S = 2.0
 """How long the end of an attempt waits for its output to be written."""
 
@@ -34,7 +36,7 @@ class Desk:
         self._scribe = scribe
         self._lives: dict[int, Live] = {}
         self._closing: set[_Closing] = set()
-        self._started: list[tuple[int, int, float]] = []
+        self._fresh: dict[int, Live] = {}
         self._ended: list[AttemptEnd] = []
         self._telling = False
 
@@ -55,15 +57,10 @@ class Desk:
 
     def started(self, live: Live, at_s: float) -> None:
         """Its first line has run: from now on its time counts."""
-        attempt = live.attempt
         live.started_s = at_s
-        self._started.append((attempt.item_id, attempt.attempt, at_s))
-        self._soon()
-        timeout_s = time_of(attempt)
-        if timeout_s is not None:
-            self._set(live, at_s + timeout_s, TERM)
-        if attempt.warn_s is not None:
-            self._set(live, at_s + attempt.warn_s, WARN)
+        if not self._fresh:
+            self._loop.call_later(TELL_S, self._tell_starts)
+        self._fresh[live.attempt.item_id] = live
         if live.why is not None and live.place is not None:
             live.place.stop(live)
 
@@ -96,6 +93,7 @@ class Desk:
             return
         live.over = True
         del self._lives[live.attempt.item_id]
+        self._fresh.pop(live.attempt.item_id, None)
         if live.rungs:
             self._timers.dropped(live.rungs)
         if live.printed is None:
@@ -104,12 +102,9 @@ class Desk:
             self._closing.add(_Closing(self, live, ending, ended_s or self._loop.time()))
 
     def flush(self) -> None:
-        """Tell what was gathered, starts before ends."""
+        """Tell of the ends that were gathered."""
         self._telling = False
-        started, self._started = self._started, []
         ended, self._ended = self._ended, []
-        if started:
-            self._listener.started(started)
         if ended:
             self._listener.ended(ended)
 
@@ -144,6 +139,25 @@ class Desk:
             )
         )
         self._soon()
+
+    def _tell_starts(self) -> None:
+        """Tell what has started and goes on, and from here on watch its time."""
+        fresh, self._fresh = self._fresh, {}
+        for live in fresh.values():
+            self._watch(live)
+        if fresh:
+            self._listener.started(
+                [(item_id, live.attempt.attempt, live.started_s or 0.0) for item_id, live in fresh.items()]
+            )
+
+    def _watch(self, live: Live) -> None:
+        attempt = live.attempt
+        started_s = live.started_s or 0.0
+        timeout_s = time_of(attempt)
+        if timeout_s is not None:
+            self._set(live, started_s + timeout_s, TERM)
+        if attempt.warn_s is not None:
+            self._set(live, started_s + attempt.warn_s, WARN)
 
     def _soon(self) -> None:
         if not self._telling:

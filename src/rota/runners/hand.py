@@ -93,6 +93,7 @@ class Hand:
         self._last = 0
         self._known: set[int] = set()
         self._held: list[tuple[Live, Ending, float]] = []
+        """Attempts that are over, while what they left behind is not: they are told of when that is gone too."""
         self._tree: Tree | None = None
         self._link: Link | None = None
         self._pipe: Pipe | None = None
@@ -232,12 +233,21 @@ class Hand:
     def _hear_ends(self, report: Report, now: float) -> None:
         if self._pipe is not None:
             self._pipe.drain()
-        end = self._hold if report.left else self._shop.desk.end
-        for number, started_s, ended_s, result in report.done:
-            end(*self._ended(number, started_s, ended_s, now, checked(result)))
-        for each in report.failed:
-            end(*self._ended(each.number, each.started_s, each.ended_s, now, _failed(each)))
-        self._after_ends(report.left, now)
+        ends: list[tuple[Live, Ending, float]] = []
+        try:
+            for number, started_s, ended_s, result in report.done:
+                ends.append(self._ended(number, started_s, ended_s, now, checked(result)))
+            for each in report.failed:
+                end = self._ended(each.number, each.started_s, each.ended_s, now, _failed(each))
+                ends.append(end)
+            # First the next orders, then the telling: so the worker works meanwhile.
+            self._after_ends(report.left, now)
+        finally:  # also when one of the numbers was never given
+            if report.left:
+                self._held += ends
+            else:
+                for end in ends:
+                    self._shop.desk.end(*end)
 
     def _ended(
         self, number: int, started_s: float | None, ended_s: float, now: float, ending: Ending
@@ -251,10 +261,6 @@ class Hand:
         if live.why is not None and ended_s >= live.asked_s:
             ending = asked(live.attempt, live.why, "stopped when it was told to")
         return live, ending, ended_s
-
-    def _hold(self, live: Live, ending: Ending, ended_s: float) -> None:
-        """It is over, but what it left behind is not: its end is told when that is gone too."""
-        self._held.append((live, ending, ended_s))
 
     def _after_ends(self, left: bool, now: float) -> None:
         if left:

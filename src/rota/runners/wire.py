@@ -110,16 +110,13 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     """Whether processes were found that the attempts ended in this report have left behind."""
 
 
-_encoder = msgspec.msgpack.Encoder()
-_room = b"\0" * _HEAD
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def framed(message: Setup | Orders | Report) -> bytes:
     """A message as it goes over the wire."""
-    frame = bytearray(_room)
-    _encoder.encode_into(message, frame, _HEAD)
-    frame[:_HEAD] = (len(frame) - _HEAD).to_bytes(_HEAD, "big")
-    return bytes(frame)
+    data = _encode(message)
+    return len(data).to_bytes(_HEAD, "big") + data
 
 
 class Inbox:
@@ -132,6 +129,9 @@ class Inbox:
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that are whole now. Raises SpoiledChannel before more than the limit is kept."""
         rest = self._rest
+        size = len(data) - _HEAD
+        if not rest and size > 0 and size == int.from_bytes(data[:_HEAD], "big") and size <= (self._limit or size):
+            return [data[_HEAD:]]  # mostly, one read brings one frame
         rest += data
         frames: list[bytes] = []
         at = 0

@@ -55,7 +55,7 @@ class Shared:
         self._herald = Herald(lambda: self._outbox.has_starts, self._outbox.flush_starts)
 
     def serve(self) -> None:
-        self._outputs.install([Text(self._take, 1), Text(self._take, 2)])
+        self._outputs.make_by(lambda: [Text(self._take, 1), Text(self._take, 2)])
         self._loop.add_reader(self._channel.link, self._hear)
         for frame in self._channel.taken():
             self._loop.call_soon(self._obey, frame)

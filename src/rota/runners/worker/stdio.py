@@ -18,29 +18,49 @@ class Outputs:
     def __init__(self) -> None:
         self._spare = [os.dup(number) for number in _SPARE]
         self._inode = os.fstat(1).st_ino
+        self._make = _plain_pair
         self._streams: list[Any] = []
 
-    def install(self, streams: list[Any] | None = None) -> None:
-        """Make these the outputs; by default plain ones that write every line at once."""
-        self._streams = [_plain(number) for number in _SPARE] if streams is None else streams
+    def make_by(self, make: Callable[[], list[Any]]) -> None:
+        """From now on the outputs are made like this, instead of plain ones that write every line at once."""
+        self._make = make
+        self.install()
+
+    def install(self) -> None:
+        """Make new ones the outputs."""
+        self._streams = self._make()
         sys.stdout, sys.stderr = self._streams
 
     def settle(self) -> None:
         """Bring out all that was printed, and mend what a task has closed or replaced."""
-        for stream in {sys.stdout, sys.stderr, *self._streams}:
+        out, err = self._streams
+        try:
+            out.flush()
+            err.flush()
+            is_whole = sys.stdout is out and sys.stderr is err and self._is_ours(1) and self._is_ours(2)
+        except Exception:  # noqa: BLE001 - it is closed, or its descriptor is
+            is_whole = False
+        if not is_whole:
+            self._mend()
+
+    def _mend(self) -> None:
+        for stream in {sys.stdout, sys.stderr}:
             with suppress(Exception):  # it may be an object of the task
                 stream.flush()
         for number, spare in zip(_SPARE, self._spare, strict=True):
             if not self._is_ours(number):
                 os.dup2(spare, number)
-        if [sys.stdout, sys.stderr] != self._streams or any(stream.closed for stream in self._streams):
-            self.install()
+        self.install()
 
     def _is_ours(self, number: int) -> bool:
         try:
             return os.fstat(number).st_ino == self._inode
         except OSError:
             return False
+
+
+def _plain_pair() -> list[Any]:
+    return [_plain(number) for number in _SPARE]
 
 
 def _plain(number: int) -> io.TextIOWrapper:
