@@ -22,6 +22,7 @@ GLOBAL_CAP = 10
 TENANTS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "seven": 7}
 SEATS = 16
 SINGLE_MAX = 3
+SETTINGS = {"ROTA_EXECUTOR_SEATS": str(SEATS), "ROTA_DISPATCH_IDLE_S": "0.03"}
 SHORT_MS = (20, 60)
 
 
@@ -81,7 +82,7 @@ class Pressure:
 
 async def under_pressure(url: str, scene: Pressure, folder: Path) -> Outcome:
     """Run a scene and judge it."""
-    async with a_shift(url, folder, settings={"ROTA_EXECUTOR_SEATS": str(SEATS)}) as shift:
+    async with a_shift(url, folder, settings=SETTINGS) as shift:
         await watch_rounds(shift.witness)
         await shift.control.set_capacity(GLOBAL_CAP)
         for tenant, cap in TENANTS.items():

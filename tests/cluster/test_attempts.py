@@ -198,14 +198,13 @@ async def test_what_is_not_finished_in_time_is_over_and_the_client_is_told(shift
     await shift.control.set_quota("acme", cap=1)
     await shift.start("node-0")
     client = Client(shift)
-    done = await shift.assign("acme", 2, handler=None, timeout_s=1, notify=["on_timeout"])
-    told = await client.told("start")
-    await client.told("timeout")
+    done = await shift.assign("acme", 2, handler=None, timeout_s=2, notify=["on_timeout"])
+    told, following = await client.told("start"), await client.told("start", 2)
     assert await shift.control.finish(told["uuid"], told["token"], result="too late") is Answer.STALE
-    following = await client.told("start", 2)
     await outside(shift, "the next item, which waited for the seat", 1)
     assert await shift.control.extend(following["uuid"], 60, following["token"]) is not None
     assert await shift.control.finish(following["uuid"], following["token"]) is Answer.FINISHED
+    assert (await client.told("timeout"))["uuid"] == told["uuid"]
     await shift.until_idle()
     states = {str(item): state for item, (state, _, _) in (await shift.items(done.run_id)).items()}
     assert states == {told["uuid"]: "failed", following["uuid"]: "succeeded"}

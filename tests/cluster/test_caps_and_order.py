@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.pressure import Outcome, Pressure, under_pressure
 
-SECONDS = 12
+SECONDS = 18
 STORES = ("postgres", "mariadb")
 AT_CAP_MIN = 0.3
 CAUGHT_BY = {

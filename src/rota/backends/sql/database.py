@@ -36,6 +36,8 @@ Work = Callable[[Connection], T]
 
 ATTEMPTS_MAX = 10
 BEAT_S = 2.0
+EXCLUSIVE_S = 600.0
+"""How long a process waits while another migrates."""
 PATIENCE_S = float(STATEMENT_S + LOCK_S)
 """How long a transaction or its commit may take before the server counts as gone. One that was cut off sends nothing,
 not even an error, and the drivers would wait for it without end."""
@@ -172,7 +174,14 @@ class FileDatabase:
         return await self.write(work)
 
     async def exclusively(self, work: Work[T]) -> T:
-        return await again(partial(self._hop, partial(self._transaction, "EXCLUSIVE", work)), self.dialect, self._clock)
+        async def once() -> T:
+            await self._hop(partial(_set_patience, EXCLUSIVE_S))
+            try:
+                return await self._hop(partial(self._transaction, "EXCLUSIVE", work))
+            finally:
+                await self._hop(partial(_set_patience, LOCK_S))
+
+        return await again(once, self.dialect, self._clock)
 
     def listen(self, wake: Callable[[str], None]) -> None:
         pass
@@ -204,6 +213,10 @@ class FileDatabase:
         if self._conn is not None:
             self._conn.close()
         self._engine.dispose()
+
+
+def _set_patience(seconds: float, conn: Connection) -> None:
+    conn.exec_driver_sql(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
 
 async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock) -> T:

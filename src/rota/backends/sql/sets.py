@@ -105,18 +105,19 @@ def _arrays(rows: Rows) -> tuple[str, ...]:
 
 
 def array_text(values: Iterable[Any]) -> str:
-    """An array as PostgreSQL writes it."""
-    return f"{{{','.join(map(_element, values))}}}"
+    """An array as PostgreSQL writes it: like JSON, but for its brackets and most of its escapes."""
+    values = list(values)
+    text = msgspec.json.encode(values).decode()
+    if "\\" in text and "\\" in text.replace("\\\\", "").replace('\\"', ""):
+        text = f" {','.join(map(_element, values))} "
+    return f"{{{text[1:-1]}}}"
 
 
 def _element(value: Any) -> str:
-    if value is None:
-        return "NULL"
     if isinstance(value, str):
-        if "\\" in value or '"' in value:
-            value = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{value}"'
-    return str(value)
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return "NULL" if value is None else str(value)
 
 
 def _chunks(rows: Rows) -> Iterable[Rows]:
@@ -155,10 +156,9 @@ def _pg_insert(table: Table, columns: tuple[str, ...]) -> str:
 @cache
 def _pg_update(change: Change) -> str:
     arrays = ", ".join(f"${n}::text::{_pg_type(column)}[]" for n, column in enumerate(change.columns, 1))
-    return f"""
-        UPDATE {change.table.name} AS t SET {change.assignments}
-        FROM unnest({arrays}) AS v({", ".join(change.names)}) WHERE {change.condition("IS NOT DISTINCT FROM")}
-    """  # noqa: S608 - no input in it
+    source = f"FROM unnest({arrays}) AS v({', '.join(change.names)})"
+    condition = change.condition("IS NOT DISTINCT FROM")
+    return f"UPDATE {change.table.name} AS t SET {change.assignments} {source} WHERE {condition}"  # noqa: S608 - no input in it
 
 
 @cache

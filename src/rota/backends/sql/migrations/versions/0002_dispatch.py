@@ -159,7 +159,7 @@ def _nodes() -> None:
 
 _STORAGE = (
     "ALTER TABLE rota_queue SET (fillfactor = 50)",
-    "ALTER TABLE rota_item SET (fillfactor = 70)",
+    "ALTER TABLE rota_item SET (fillfactor = 45)",
     *(
         f"ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500)"
         for name in ("rota_queue", "rota_arrival", "rota_lease", "rota_dispatch")
