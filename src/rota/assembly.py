@@ -40,6 +40,8 @@ from rota.version import VERSION
 if TYPE_CHECKING:
     from rota.runners.crew import ProcessCrew
 
+SPARE_PROCESSES = 16
+"""How many processes a crew may have beyond one for each seat."""
 FINISHERS = 2
 """While one waits for its commit, the other gathers the next batch."""
 
@@ -83,7 +85,8 @@ class Assembly:
             busy=self._busy,
             abandon=None if executor is None else executor.abandon,
         )
-        rescuer = Rescuer(self._store, self._clock, self._config.lease, self._identity, self._crew, loader)
+        live = None if execution is None else self._live
+        rescuer = Rescuer(self._store, self._clock, self._config.lease, self._identity, self._crew, loader, live)
         pruner = Pruner(self._store, self._clock, self._config.retention, self._logs)
         return Host(
             store=self._store,
@@ -103,7 +106,7 @@ class Assembly:
 
     def _make_crew(self) -> ProcessCrew:
         from rota.runners.crew import ProcessCrew
-        from rota.runners.settings import CrewSettings
+        from rota.runners.settings import PROCESSES_MAX, CrewSettings
 
         executor = self._config.executor
         settings = CrewSettings(
@@ -115,6 +118,7 @@ class Assembly:
             paths=(str(Path.cwd()),),
             hosts=_words(executor.http_hosts),
             environment=config.environment(),
+            processes_max=max(PROCESSES_MAX, executor.seats + SPARE_PROCESSES),
         )
         return ProcessCrew(settings, self._logs, log_max=self._config.logs.max_bytes)
 
@@ -144,11 +148,11 @@ class Assembly:
         """The apps were read anew: workers of changed files are replaced, the others are told what this node has."""
         if (loaded.homes, loaded.digest) == (self._loaded.homes, self._loaded.digest):
             return
-        self._loaded = loaded
         if self._crew is not None:
             self._crew.set_apps(dict(loaded.homes))
         if self._identity.id is not None:
-            await self._store.advertise(self._identity.id, self._handlers(), {"apps": loaded.digest})
+            await self._store.advertise(self._identity.id, self._handlers(loaded), {"apps": loaded.digest})
+        self._loaded = loaded  # only now: what was not told is told at the next load
 
     def _describe(self, incarnation: str) -> NewNode:
         executor = self._config.executor
@@ -158,7 +162,7 @@ class Assembly:
             place=self._place(),
             group=executor.group,
             seats=executor.seats,
-            handlers=self._handlers(),
+            handlers=self._handlers(self._loaded),
             digests={"apps": self._loaded.digest} if self._loaded.digest else {},
             boundary="" if self._crew is None else self._crew.boundary,
             version=VERSION,
@@ -167,9 +171,9 @@ class Assembly:
     def _place(self) -> Place:
         return here()
 
-    def _handlers(self) -> tuple[str, ...]:
+    def _handlers(self, loaded: Loaded) -> tuple[str, ...]:
         modules = [f"{name}:*" for name in _words(self._config.executor.modules)]
-        return (*self._loaded.handlers, *(listener_name(it) for it in self._loaded.listeners), *modules)
+        return (*loaded.handlers, *(listener_name(it) for it in loaded.listeners), *modules)
 
     def _busy(self) -> float:
         taken, seats = len(self._live.attempts), self._config.executor.seats

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, Connection, Table, literal, select, text
+from sqlalchemy import BigInteger, Connection, Table, bindparam, select, text
 from sqlalchemy.dialects import postgresql
 
 from rota.backends.sql import commit as commit_module
@@ -81,7 +81,7 @@ class _Only:
 def node_clock() -> None:
     for kind in (dialect.PostgreSQL, dialect.MySQL):
         kind.now_us = lambda self, conn: _wall_us()  # type: ignore[method-assign]
-        kind.statement_now_us = lambda self: literal(_wall_us(), BigInteger)  # type: ignore[method-assign]
+        kind.statement_now_us = lambda self: bindparam(None, callable_=_wall_us, type_=BigInteger)  # type: ignore[method-assign]
 
 
 def no_revision_check() -> None:

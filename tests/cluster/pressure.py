@@ -68,11 +68,11 @@ class Pressure:
 
     seconds: float
     seed: int = 1
-    long_ms: tuple[int, int] = (1000, 2000)
+    long_ms: tuple[int, int] = (1500, 3000)
     """Half of the items are short, for many rounds; the others are long, so that the cap is full for much of the time:
     to start and to finish an item takes a moment, too."""
     turn_s: float = 0.5
-    urgent_s: float = 0.1
+    urgent_s: float = 0.3
     """How often, besides, an item arrives that comes before all that wait."""
     kill: bool = True
     mutant: str | None = None

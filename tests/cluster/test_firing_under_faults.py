@@ -29,7 +29,7 @@ def judge_whole(outcome: Outcome, scene: Scene, store: str) -> None:
 async def test_every_slot_has_one_run_under_faults(
     store: str, skew_s: float, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    scene = Scene(seconds=SECONDS, seed=1, skew_s=skew_s)
+    scene = Scene(seconds=SECONDS, seed=1, skew_s=skew_s, execute=True)
     async with request.getfixturevalue(f"{store}_server").fresh_database() as url:
         judge_whole(await under_faults(url, scene, tmp_path), scene, store)
 

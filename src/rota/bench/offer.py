@@ -17,6 +17,7 @@ INFO = "x" * 118
 """120 bytes as JSON."""
 LATEST_S = 600.0
 CALLS_AT_ONCE = 2
+PACED_AT_ONCE = 4
 
 
 class Crowd(Value, frozen=True, kw_only=True):
@@ -77,15 +78,17 @@ class Offer:
         await asyncio.gather(*(caller() for _ in range(CALLS_AT_ONCE)))
 
     async def paced(self, per_s: int, seconds: float, every_s: float = 0.01) -> float:
-        """So many a second in many small calls, none of which waits for another; says how many a second it became."""
+        """So many a second in many small calls, a few at a time; says how many a second it became."""
         now, began_s = await self._store.now(), self._clock.monotonic()
         size, calls = max(round(per_s * every_s), 1), round(seconds / every_s)
-        pending = []
-        for number in range(calls):
-            await self._clock.sleep(max(began_s + number * every_s - self._clock.monotonic(), 0.0))
-            wanted = self._assignment(STAMP, self._tenant(number), size, now)
-            pending.append(asyncio.create_task(self._assign(wanted)))
-        await asyncio.gather(*pending)
+        numbers = iter(range(calls))
+
+        async def caller() -> None:
+            for number in numbers:
+                await self._clock.sleep(max(began_s + number * every_s - self._clock.monotonic(), 0.0))
+                await self._assign(self._assignment(STAMP, self._tenant(number), size, now))
+
+        await asyncio.gather(*(caller() for _ in range(PACED_AT_ONCE)))
         return size * calls / (self._clock.monotonic() - began_s)
 
     async def to_each(self, task: JobName) -> None:

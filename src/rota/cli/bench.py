@@ -55,7 +55,7 @@ def fire(ctx: click.Context, jobs: int) -> None:
 @click.option("--seats", type=click.IntRange(1, 100_000), help="of each node  [default: capacity / nodes]")
 @click.option("--capacity", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="of the cluster")
 @click.option("--batch", type=click.IntRange(1, 10_000), default=500, show_default=True, help="items in one assign")
-@click.option("--concurrency", type=click.IntRange(1, 10_000), default=100, show_default=True, help="of one worker")
+@click.option("--concurrency", type=click.IntRange(1, 10_000), default=300, show_default=True, help="of one worker")
 @click.option("--seconds", type=Seconds(), default=10.0, show_default=True, help="of load at 1,000/s; 0: none")
 @click.option("--idle-starts", type=click.IntRange(0, 1000), default=30, show_default=True, help="single starts")
 @click.pass_context

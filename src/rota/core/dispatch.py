@@ -19,6 +19,8 @@ from rota.model.dispatch import Arrival, ArrivalKind, Given, Ready, RoundPlan, S
 from rota.model.work import CAPACITY, GLOBAL, Lane, Limit, quota_limit
 
 JOB = "job:"
+STARVED_US = 1_000_000
+"""When to look again for an executor, if none could take what may start."""
 
 Waiting = tuple[int, int, int, Ready]
 """An item in its lane's heap: start_by, not_before, id, itself."""
@@ -79,6 +81,7 @@ class Rounds:
         given: list[Given] = []
         heads = [self._head(lane_id, room) for lane_id in self._lanes_waiting()]
         heapq.heapify(heads)
+        starved = False
         while heads and len(given) < batch_max and room.is_open:
             start_by, not_before, load, item_id, lane_id = heads[0]
             way = self._ways[lane_id]
@@ -87,8 +90,10 @@ class Rounds:
                 heapq.heapreplace(heads, (start_by, not_before, now_load, item_id, lane_id))
                 continue
             item = self._heaps[lane_id][0][3]
-            node_id = free.best(way.lane, item.avoid_id) if room.admits(way) else None
+            admitted = room.admits(way)
+            node_id = free.best(way.lane, item.avoid_id) if admitted else None
             if node_id is None:
+                starved = starved or admitted
                 heapq.heappop(heads)  # what holds the first of a lane back holds back all of it
                 continue
             heapq.heappop(self._heaps[lane_id])
@@ -97,7 +102,7 @@ class Rounds:
                 heapq.heapreplace(heads, self._head(lane_id, room))
             else:
                 heapq.heappop(heads)
-        return RoundPlan(given, room.changed(), self._next_us(room))
+        return RoundPlan(given, room.changed(), self._next_us(room, starved=starved))
 
     def refused(self, item_ids: Sequence[int]) -> None:
         for item_id in item_ids:
@@ -218,8 +223,11 @@ class Rounds:
         self._stand(item_id)
         self._waiting.pop(item_id, None)
 
-    def _next_us(self, room: Room) -> int | None:
+    def _next_us(self, room: Room, *, starved: bool) -> int | None:
+        """When to look again. A node whose lease is renewed after a pause makes no arrival, so what found no executor
+        is looked at again by itself."""
         instants = [self._future[0][0]] if self._future else []
+        instants += [self._now_us + STARVED_US] if starved else []
         instants += [at for lane_id in self._heaps if (at := room.opens_at(self._way(lane_id))) is not None]
         return min(instants, default=None)
 

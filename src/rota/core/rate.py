@@ -21,7 +21,7 @@ def free_at(limit: Limit, now_us: int) -> int:
             break
         used += count
         if used >= limit.rate.max:
-            return at + period_us
+            return min(at, now_us) + period_us  # a start that seems to lie ahead: the clock was set back
     return now_us
 
 

@@ -11,6 +11,10 @@ from typing import NamedTuple
 from rota.model.states import ItemState, Outcome
 from rota.model.work import Backoff, BackoffKind, Retry
 
+LOSS_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 30.0)
+"""How long an item rests after it was lost once, twice and so on in a row: a host that loses all that it is given must
+not use up their patience in a moment."""
+
 
 class Next(NamedTuple):
     """The item's state after the attempt; if it is ready again, after so many seconds; and what it has behind it."""
@@ -43,7 +47,7 @@ def after(outcome: Outcome, cause: str, *, failures: int, losses: int, retry: Re
 def _after_loss(failures: int, losses: int, retry: Retry) -> Next:
     if losses >= retry.lost_max:
         return Next(ItemState.FAILED, 0.0, failures, losses, f"lost: its node was lost {losses} times in a row")
-    return Next(ItemState.READY, 0.0, failures, losses)
+    return Next(ItemState.READY, LOSS_PAUSES_S[min(max(losses, 1), len(LOSS_PAUSES_S)) - 1], failures, losses)
 
 
 def _after_failure(causes: frozenset[str], failures: int, retry: Retry, chance: float) -> Next:

@@ -116,7 +116,7 @@ class Dispatcher(Loop):
         if done.took_over:
             self._executor.look()  # rounds of others may have given it something that it has not read
         elif node_id in done.grants:
-            self._executor.take(done.grants[node_id])
+            self._executor.take(node_id, done.grants[node_id])
 
     def _rest_s(self) -> float:
         """Longer and longer while nothing happens. Where the store can tell of news, a look is only a precaution."""

@@ -44,6 +44,7 @@ class Executor(Loop):
         self._loader = loader
         self._handed: list[Grant] = []
         self._unread = True
+        self._beginning = False
         self._last = 0
         self._as_id: int | None = None
         self._looked_s = 0.0
@@ -54,9 +55,12 @@ class Executor(Loop):
     def last_round(self) -> int:
         return self._last
 
-    def take(self, grant: Grant) -> None:
-        """Be handed the grant of the round that follows all that were read."""
-        self._handed.append(grant)
+    def take(self, node_id: int, grant: Grant) -> None:
+        """Be handed the grant of the round that follows all that were read. Not what an earlier incarnation got."""
+        if node_id == self._as_id:
+            self._handed.append(grant)
+        elif node_id == self._identity.id:
+            self._unread = True
         self.wake()
 
     def look(self) -> None:
@@ -69,7 +73,11 @@ class Executor(Loop):
             return 0.2
         if self._identity.id != self._as_id:  # a new incarnation begins with nothing
             self._as_id, self._last, self._handed, self._unread = self._identity.id, 0, [], True
-        await self._begin(await self._grants(self._identity.id))
+        self._beginning = True
+        try:
+            await self._begin(self._identity.id, await self._grants(self._identity.id))
+        finally:
+            self._beginning = False
         await self._cancel()
         if self._unread or self._handed:
             return 0.0
@@ -77,9 +85,12 @@ class Executor(Loop):
 
     async def drained(self) -> None:
         """Wait until this node, which is given nothing more, has nothing in hand."""
-        while self._unread or self._handed or self._live.attempts:
+        while self._unread or self._handed or self._beginning or self._live.attempts:
             await self._live.idle.wait()
-            await self._clock.sleep(0.02)
+            await self.pause()
+
+    async def pause(self) -> None:
+        await self._clock.sleep(0.02)
 
     async def abandon(self) -> None:
         """End everything, hold or not, and see it gone; what others have not taken yet goes back as lost."""
@@ -101,7 +112,7 @@ class Executor(Loop):
             self._last = fresh[-1].round
         return fresh
 
-    async def _begin(self, grants: list[Grant]) -> None:
+    async def _begin(self, node_id: int, grants: list[Grant]) -> None:
         if not grants:
             return
         try:
@@ -110,6 +121,8 @@ class Executor(Loop):
             self._handed = [*grants, *self._handed]
             self._last = grants[0].round - 1
             raise
+        if self._identity.id != node_id:
+            return  # given up meanwhile: these items are no longer this node's
         self._live.add(attempts)
         self._crew.begin(attempts)
         self.begun += len(attempts)

@@ -28,6 +28,9 @@ from rota.ports import Clock, Store
 START_S = 0.1
 """An attempt that has run for so long gets its start written."""
 
+UNBEGUN_S = 1.0
+"""How long an item rests that its node could not begin with."""
+
 log = structlog.get_logger()
 
 
@@ -64,28 +67,33 @@ class Finisher(Loop):
         if not ends and not starts:
             return START_S if self._live.begun else 3600.0
         try:
-            done = await self._store.finish(ends, starts, rule=Advance(), notices=self._notices(over, ends))
+            told = await self._notices(over, ends)
+            done = await self._store.finish(ends, starts, rule=Advance(), notices=told)
         except BaseException:
             self._live.over.extendleft(reversed(over))
             raise
         for start in starts:
             self._live.begun.pop(start.item_id, None)
-        self._live.settled([it.item_id for it, _ in over])
+        self._live.settled([attempt for attempt, _ in over])
         self.finished += sum(end.item_id not in done.stale for end in ends)
         if done.stale:
             log.warning("ends that came too late", items=sorted(done.stale)[:20], count=len(done.stale))
         self.on_finished()
         return 0.0 if self._live.over else (START_S if self._live.begun else 3600.0)
 
-    def _notices(
+    async def _notices(
         self, over: Sequence[tuple[Attempt, AttemptEnd]], ends: Sequence[ItemEnd]
     ) -> dict[int, list[Assignment]]:
         """What the clients of assigned items want to be told."""
         wanting = {attempt.item_id: attempt for attempt, _ in over if attempt.notify}
+        unlucky = [end for end in ends if end.item_id in wanting and end.outcome != Outcome.SUCCEEDED]
+        if not unlucky:
+            return {}
+        works = await self._loader.work_of({end.run_id for end in unlucky})
         found: dict[int, list[Assignment]] = {}
-        for end in ends if wanting else ():
-            attempt, work = wanting.get(end.item_id), self._loader.work_of(end.run_id)
-            if attempt is not None and work is not None:
+        for end in unlucky:
+            attempt, work = wanting[end.item_id], works.get(end.run_id)
+            if work is not None:
                 found[end.item_id] = notices(end, work, attempt.number, attempt.info, self._identity.generation)
         return found
 
@@ -116,11 +124,12 @@ class Finisher(Loop):
         """What becomes of the item. One whose client reports the end goes on when `on_start` has returned."""
         if _is_outside(attempt, end):
             return None
+        unbegun = end.outcome is Outcome.LOST and end.started_s is None
         following = after(
             end.outcome,
             end.cause,
             failures=attempt.failures,
-            losses=attempt.losses,
+            losses=attempt.losses - unbegun,  # what no process has begun is not counted as lost
             retry=attempt.retry,
             chance=self._clock.chance(),
         )
@@ -132,7 +141,7 @@ class Finisher(Loop):
             lane_id=attempt.lane_id,
             outcome=end.outcome,
             state=following.state,
-            delay_s=following.delay_s,
+            delay_s=max(following.delay_s, UNBEGUN_S) if unbegun else following.delay_s,
             failures=following.failures,
             losses=following.losses,
             node=self._identity.name,

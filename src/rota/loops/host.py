@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -62,11 +61,11 @@ class Host:
             await self.execution.crew.open(self.execution.live)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.member.run(), name="Member")
+                renewing = group.create_task(self.member.run(), name="Member")
                 await _first(self.member.joined.wait(), self._ending.wait())
                 for loop in (*self.working, *self.firing) if self.member.joined.is_set() else ():
                     group.create_task(loop.run(), name=type(loop).__name__)
-                group.create_task(self._end(), name="end")
+                group.create_task(self._end(renewing), name="end")
         finally:
             if self.execution is not None:
                 await self.execution.crew.close()
@@ -80,7 +79,7 @@ class Host:
         self._at_once.set()
         self._ending.set()
 
-    async def _end(self) -> None:
+    async def _end(self, renewing: asyncio.Task[None]) -> None:
         await self._ending.wait()
         for loop in self.firing:
             loop.stop()
@@ -88,17 +87,26 @@ class Host:
             if self.member.joined.is_set():
                 await self._drain(self.execution)
             await self.execution.crew.close()
+        self.member.stop()
+        await asyncio.wait({renewing}, timeout=LEAVE_S)  # a renewal after the leave would make it join again
         await self._leave()
-        for loop in (*self.working, self.member):
+        for loop in self.working:
             loop.stop()
 
     async def _drain(self, execution: Execution) -> None:
         """Finish what is in hand, unless told to stop at once."""
-        with suppress(StoreUnavailable):
-            if self.identity.id is not None:
+        self.member.draining = True
+        await _first(self._drained(execution.executor), self._at_once.wait())
+
+    async def _drained(self, executor: Executor) -> None:
+        while self.identity.id is not None:
+            try:
                 await self.store.retire(self.identity.id)
-        execution.executor.look()
-        await _first(execution.executor.drained(), self._at_once.wait())
+                break
+            except StoreUnavailable:
+                await executor.pause()
+        executor.look()
+        await executor.drained()
 
     async def _leave(self) -> None:
         """Whatever is still in hand was seen gone, and goes back. A store that is away must not keep the process."""

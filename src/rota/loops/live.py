@@ -50,10 +50,12 @@ class Live:
     def warned(self, item_id: int, attempt: int, message: str) -> None:
         log.warning("an attempt takes long", item=item_id, attempt=attempt, message=message)
 
-    def settled(self, item_ids: Sequence[int]) -> None:
-        """The ends of these are committed, or came too late."""
-        for item_id in item_ids:
-            self.attempts.pop(item_id, None)
-            self.begun.pop(item_id, None)
+    def settled(self, attempts: Sequence[Attempt]) -> None:
+        """The ends of these are committed, or came too late. A later attempt at the same item stays."""
+        for attempt in attempts:
+            known = self.attempts.get(attempt.item_id)
+            if known is not None and known.attempt == attempt.attempt:
+                del self.attempts[attempt.item_id]
+                self.begun.pop(attempt.item_id, None)
         if not self.attempts:
             self.idle.set()

@@ -37,55 +37,67 @@ class Loader:
         """The attempts of these grants, in their order. Items that are gone are left out."""
         granted = [(it, grant) for grant in grants for it in grant.items]
         items = {item.id: item for item in await self._store.loads([it.item_id for it, _ in granted])}
-        runs = await self._runs({it.run_id: it.job_id for it, _ in granted})
-        made = (self._attempt(it, grant, items.get(it.item_id), runs, generation) for it, grant in granted)
+        known = await self._known({it.run_id for it, _ in granted})
+        made = (_attempt(it, grant, items.get(it.item_id), known, generation) for it, grant in granted)
         return [attempt for attempt in made if attempt is not None]
-
-    def work_of(self, run_id: int) -> Work | None:
-        """The assignment of a run whose items were loaded, if it is one and is remembered."""
-        return self._works.get(run_id)
 
     async def policies(self, queued: Sequence[Queued]) -> dict[int, Policy]:
         """What says what becomes of live items."""
         items = {item.id: item for item in await self._store.loads([it.item_id for it in queued])}
-        runs = await self._runs({it.run_id: it.job_id for it in queued})
+        known = await self._known({it.run_id for it in queued})
         found: dict[int, Policy] = {}
         for it in queued:
-            item, work, run = items.get(it.item_id), self._works.get(it.run_id), runs.get(it.run_id)
+            item, work = items.get(it.item_id), known.works.get(it.run_id)
             if item is not None and work is not None:
                 found[it.item_id] = Policy(work.retry, item, work)
-            elif item is not None and run is not None:
-                task = self._definitions[run.job_id, run.version].task(item.task)
-                found[it.item_id] = Policy(task.retry, item)
+            elif item is not None and it.run_id in known.runs:
+                found[it.item_id] = Policy(known.definition(it.run_id).task(item.task).retry, item)
         return found
 
-    def _attempt(
-        self, granted: Granted, grant: Grant, item: Item | None, runs: dict[int, Run], generation: int
-    ) -> Attempt | None:
-        if item is None:
-            return None
-        work = self._works.get(granted.run_id)
-        if work is not None:
-            return assigned_attempt(granted, grant.at_us, grant.round, item, work, generation)
-        run = runs.get(granted.run_id)
-        if run is None:
-            return None
-        definition = self._definitions[run.job_id, run.version]
-        return job_attempt(granted, grant.at_us, grant.round, item, run, definition, generation)
+    async def work_of(self, run_ids: set[int]) -> dict[int, Work]:
+        """The assignments of those of the runs that are one."""
+        return (await self._known(run_ids)).works
 
-    async def _runs(self, wanted: dict[int, int]) -> dict[int, Run]:
-        """Load the runs (id to job) that are not remembered, and the definitions of theirs that are not."""
-        missing = [run_id for run_id in wanted if run_id not in self._works]
+    async def _known(self, run_ids: set[int]) -> _Known:
+        """All that is needed of these runs, remembered or read. What is remembered for later is no part of the answer:
+        a large batch may push it out."""
+        works = {run_id: work for run_id in run_ids if (work := self._works.get(run_id)) is not None}
+        missing = [run_id for run_id in run_ids if run_id not in works]
         runs = {run.id: run for run in await self._store.runs_of(missing)} if missing else {}
-        for run in runs.values():
-            if run.work is not None:
-                self._works[run.id] = run.work
+        works |= {run.id: run.work for run in runs.values() if run.work is not None}
         versions = {(run.job_id, run.version) for run in runs.values() if run.work is None}
-        unknown = [version for version in versions if version not in self._definitions]
+        definitions = {it: found for it in versions if (found := self._definitions.get(it)) is not None}
+        unknown = [it for it in versions if it not in definitions]
         if unknown:
-            for version, definition in (await self._store.definitions(unknown)).items():
-                self._definitions[version] = definition
-        return runs
+            definitions |= await self._store.definitions(unknown)
+        for run_id, work in works.items():
+            self._works[run_id] = work
+        for version, definition in definitions.items():
+            self._definitions[version] = definition
+        return _Known(works, runs, definitions)
+
+
+class _Known(NamedTuple):
+    works: dict[int, Work]
+    runs: dict[int, Run]
+    definitions: dict[tuple[int, int], Definition]
+
+    def definition(self, run_id: int) -> Definition:
+        run = self.runs[run_id]
+        return self.definitions[run.job_id, run.version]
+
+
+def _attempt(granted: Granted, grant: Grant, item: Item | None, known: _Known, generation: int) -> Attempt | None:
+    if item is None:
+        return None
+    work = known.works.get(granted.run_id)
+    if work is not None:
+        return assigned_attempt(granted, grant.at_us, grant.round, item, work, generation)
+    run = known.runs.get(granted.run_id)
+    if run is None:
+        return None
+    definition = known.definition(granted.run_id)
+    return job_attempt(granted, grant.at_us, grant.round, item, run, definition, generation)
 
 
 class _Recent(OrderedDict[K, V], Generic[K, V]):

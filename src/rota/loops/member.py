@@ -47,29 +47,59 @@ class Member(Loop):
         self._describe = describe
         self._busy = busy
         self._abandon = abandon
+        self._ending_work = False
+        self._token: str | None = None
+        self._former_id: int | None = None
+        self.draining = False
+        """Whether it takes nothing more: an incarnation that joins meanwhile takes nothing either."""
         self.joined = asyncio.Event()
 
     async def once(self) -> float:
+        if self._ending_work:
+            await self._end_work()
         sent_s = self._clock.boottime()
         if self._identity.id is None:
+            if await self._is_replaced():
+                return self._config.lease_s / 4
             await self._join()
         elif not await self._store.renew(self._identity.id, lease_s=self._config.lease_s, busy=self._busy()):
-            return await self._given_up()
+            return self._given_up()
         if self._crew is not None:
             self._crew.renew(sent_s + self._config.lease_s - self._config.margin_s)
         self.joined.set()
         return max(self._config.lease_s / 4 - (self._clock.boottime() - sent_s), 0.0)
 
     async def _join(self) -> None:
-        joined = await self._store.join(self._describe(self._clock.token()), lease_s=self._config.lease_s)
+        self._token = self._token or self._clock.token()  # the same until the store has answered
+        joined = await self._store.join(self._describe(self._token), lease_s=self._config.lease_s)
+        self._token = None
+        if self.draining:
+            await self._store.retire(joined.id)
         self._identity.generation = joined.generation
         self._identity.id = joined.id
+        self._former_id = joined.id
         log.info("joined", node=self._identity.name, id=joined.id)
 
-    async def _given_up(self) -> float:
+    async def _is_replaced(self) -> bool:
+        """Whether a newer node of the same name lives: joining again would end its work, and so on in turns."""
+        if self._former_id is None:
+            return False
+        members = await self._store.nodes()
+        newer = [it for it in members.nodes if it.joined.name == self._identity.name and it.id > self._former_id]
+        if not any(it.lease_until is not None and it.lease_until > members.now for it in newer):
+            return False
+        log.warning("another node has this node's name; not joining while it lives", node=self._identity.name)
+        return True
+
+    def _given_up(self) -> float:
         """Others have taken this node for dead. Its work ends before it joins anew."""
         log.warning("given up by the cluster; ending all work and joining anew", node=self._identity.name)
         self._identity.id = None
-        if self._abandon is not None:
-            await self._abandon()
+        self._ending_work = self._abandon is not None
         return 0.0
+
+    async def _end_work(self) -> None:
+        """Until this has succeeded, the node does not join: it could not execute anything."""
+        assert self._abandon is not None
+        await self._abandon()
+        self._ending_work = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from rota.config import RetentionConfig
 from rota.loops.loop import Loop
 from rota.model.standing import Retention
@@ -38,6 +40,6 @@ class Pruner(Loop):
         """Forget one batch; says whether there may be more."""
         done = await self._store.prune(self._wanted, limit=BATCH)
         if self._logs is not None and done.run_ids:
-            self._logs.prune(done.run_ids)
+            await asyncio.to_thread(self._logs.prune, done.run_ids)  # many files, perhaps far away
         self.pruned += len(done.run_ids)
         return len(done.run_ids) + done.rows >= BATCH

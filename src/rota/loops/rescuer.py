@@ -17,6 +17,7 @@ from rota.core.advance import Advance
 from rota.core.notice import notices
 from rota.core.retry import Next, after
 from rota.loops.identity import Identity
+from rota.loops.live import Live
 from rota.loops.loader import Loader, Policy
 from rota.loops.loop import Loop
 from rota.model.dispatch import ItemEnd
@@ -30,6 +31,7 @@ LOOK_S = 0.5
 SOON_S = 0.1
 """How often to look when a node has not renewed its lease for nearly as long as it lasts."""
 EXPIRE_S = 1.0
+RECONCILE_S = 15.0
 
 log = structlog.get_logger()
 
@@ -38,7 +40,14 @@ class Rescuer(Loop):
     """Looks after the work of others. Every node may do so: whoever comes second finds it done."""
 
     def __init__(
-        self, store: Store, clock: Clock, config: LeaseConfig, identity: Identity, crew: Crew | None, loader: Loader
+        self,
+        store: Store,
+        clock: Clock,
+        config: LeaseConfig,
+        identity: Identity,
+        crew: Crew | None,
+        loader: Loader,
+        live: Live | None = None,
     ) -> None:
         super().__init__(clock)
         self._store = store
@@ -48,6 +57,9 @@ class Rescuer(Loop):
         self._loader = loader
         self._seen: dict[int, tuple[int, float]] = {}
         """The last renewal seen of each node, and when it was first seen, by the monotonic clock."""
+        self._live = live
+        self._unknown: set[tuple[int, int]] = set()
+        self._reconciled_s = clock.monotonic()
         self._expired_s = 0.0
         self.rescued = 0
 
@@ -64,8 +76,30 @@ class Rescuer(Loop):
         if self._clock.monotonic() - self._expired_s >= EXPIRE_S:
             self._expired_s = self._clock.monotonic()
             await self._expire()
+        if self._clock.monotonic() - self._reconciled_s >= RECONCILE_S:
+            self._reconciled_s = self._clock.monotonic()
+            await self._reconcile()
         look_s = SOON_S if self._is_anxious() else LOOK_S
         return look_s * (0.9 + 0.2 * self._clock.chance())
+
+    async def _reconcile(self) -> None:
+        """Give back items that the store says this node has and it does not know of, seen twice: a net under all that
+        could go wrong between a grant and its attempt."""
+        if self._live is None or self._identity.id is None:
+            return
+        mine = await self._store.queued(node_id=self._identity.id, limit=10_000)
+        strange = [it for it in mine if it.item_id not in self._live.attempts]
+        again = [it for it in strange if (it.item_id, it.attempt) in self._unknown]
+        self._unknown = {(it.item_id, it.attempt) for it in strange}
+        if again:
+            log.error("items of this node that it does not know go back", items=[it.item_id for it in again][:20])
+            policies = await self._loader.policies(again)
+            ends = [
+                _lost(it, self._identity.name, policies[it.item_id].retry, free=True)
+                for it in again
+                if it.item_id in policies
+            ]
+            await self._store.finish(ends, rule=Advance())
 
     def _is_anxious(self) -> bool:
         now_s = self._clock.monotonic()
@@ -93,7 +127,7 @@ class Rescuer(Loop):
             return
         policies = await self._loader.policies(taken)
         ends = [
-            _lost(it, node, policies[it.item_id].retry, free=seen_gone and it.started_at is None)
+            _lost(it, node.joined.name, policies[it.item_id].retry, free=seen_gone and it.started_at is None)
             for it in taken
             if it.item_id in policies
         ]
@@ -128,11 +162,11 @@ class Rescuer(Loop):
         return notices(end, policy.work, policy.item.number, policy.item.info, self._identity.generation)
 
 
-def _lost(item: Queued, node: Node, retry: Retry, *, free: bool) -> ItemEnd:
+def _lost(item: Queued, node: str, retry: Retry, *, free: bool) -> ItemEnd:
     """`free`: the attempt had not begun, so that the loss costs nothing."""
     losses = -1 if free else item.losses
     following = after(Outcome.LOST, "", failures=item.failures, losses=losses, retry=retry, chance=0.0)
-    return _end(item, Outcome.LOST, following, f"its node {node.joined.name} was lost", node=node.joined.name)
+    return _end(item, Outcome.LOST, following, f"its node {node} was lost", node=node)
 
 
 def _expired(item: Queued, retry: Retry, chance: float) -> ItemEnd:

@@ -91,7 +91,7 @@ class ProcessCrew:
 
     def gone(self, place: Place) -> bool:
         """Whether the process at that place is seen gone, and the sweep saw its boundary empty."""
-        return process_is_gone(place, here()) and self.swept.is_empty(place.pid, place.boot_id)
+        return process_is_gone(place, here()) and self.swept.is_empty(place.pid, place.pid_started, place.boot_id)
 
     def renew(self, until_s: float) -> None:
         self._until_s = until_s
@@ -135,6 +135,9 @@ class ProcessCrew:
         await self._scribe.close()
         self._desk.close()
         self._timers.close()
+        self._pools.clear()  # they belong to what was closed; an open that follows begins with none
+        self._routes.clear()
+        self._room = Room(self._settings.processes_max, self._evict)
 
     def ring(self, what: int) -> None:
         """Tidy up: workers that nobody needs, and those that do not do what they were told."""

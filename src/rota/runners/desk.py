@@ -92,7 +92,7 @@ class Desk:
         if live.over:
             return
         live.over = True
-        del self._lives[live.attempt.item_id]
+        self._lives.pop(live.attempt.item_id, None)
         self._fresh.pop(live.attempt.item_id, None)
         if live.rungs:
             self._timers.dropped(live.rungs)

@@ -181,10 +181,10 @@ class Hand:
 
     def ring(self, what: int) -> None:
         """It should be ready, or gone, by now."""
-        if not self.is_ready:
-            self.give_up("was not ready")
-        elif self.is_retiring:
+        if self.is_retiring:
             self.kill()
+        elif not self.is_ready:
+            self.give_up("was not ready")
 
     def give_up(self, what: str) -> None:
         """It does not do what it was told."""

@@ -65,11 +65,13 @@ class Timers:
     def _ring(self) -> None:
         self._handle = None
         now = self._loop.time()
-        while self._heap and self._heap[0][0] <= now:
-            _, _, waiter, what = heapq.heappop(self._heap)
-            if waiter.over:
-                self._dropped = max(0, self._dropped - 1)
-            else:
-                waiter.ring(what)
-        if self._heap:
-            self._set()
+        try:
+            while self._heap and self._heap[0][0] <= now:
+                _, _, waiter, what = heapq.heappop(self._heap)
+                if waiter.over:
+                    self._dropped = max(0, self._dropped - 1)
+                else:
+                    waiter.ring(what)
+        finally:  # whatever one of them raises, the others must ring too
+            if self._heap:
+                self._set()

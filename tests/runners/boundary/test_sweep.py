@@ -43,8 +43,9 @@ async def test_a_killed_agent_is_told_with_its_node_and_whether_nothing_is_left(
     (former,) = swept.formers
     assert (former.agent.node, former.agent.agent.pid) == ("n1", pid)
     assert former.empty is (kind is not BoundaryKind.GROUP)
-    assert swept.is_empty(pid, former.agent.boot_id) is former.empty
-    assert not swept.is_empty(pid + 1, former.agent.boot_id)
+    assert swept.is_empty(pid, former.agent.agent.ticks, former.agent.boot_id) is former.empty
+    assert not swept.is_empty(pid + 1, former.agent.agent.ticks, former.agent.boot_id)
+    assert not swept.is_empty(pid, former.agent.agent.ticks + 1, former.agent.boot_id)
     assert list(rig.state_dir.iterdir()) == []
 
 

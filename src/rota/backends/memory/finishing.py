@@ -192,7 +192,8 @@ class Finishing(Rounds):
 
     def _leave_node(self, start: ItemStart, is_cancelled: bool, now: datetime) -> None:
         assert start.expires_s is not None
-        fields = {"started_at": moment(start.started_us), "expires_at": now + timedelta(seconds=start.expires_s)}
+        started_at = moment(start.started_us)
+        fields = {"started_at": started_at, "expires_at": started_at + timedelta(seconds=start.expires_s)}
         it = self._change(start.item_id, state=ItemState.RUNNING, node_id=None, **fields)
         self._tell(ArrivalKind.OUTSIDE, item_ids=[it.item_id])
         if is_cancelled:

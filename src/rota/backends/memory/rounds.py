@@ -146,7 +146,7 @@ class Rounds(Reading):
             now_us=now_us,
             took_over=took_over,
             given=len(given),
-            more=len(plan.given) >= batch_max,
+            more=len(plan.given) >= batch_max or len(given) < len(plan.given),
             arrivals=len(arrivals),
             next_us=plan.next_us,
             grants=grants,

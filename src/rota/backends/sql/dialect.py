@@ -18,7 +18,6 @@ from sqlalchemy import (
     cast,
     delete,
     func,
-    literal,
     literal_column,
     select,
     text,
@@ -39,6 +38,8 @@ TCP_S = 3
 class Dialect(Protocol):
     """One kind of database."""
 
+    def __hash__(self) -> int: ...
+
     name: str
     retryable: frozenset[str]
     """Codes of errors after which the whole transaction may be made again."""
@@ -54,6 +55,12 @@ class Dialect(Protocol):
     def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
         """Whether a column is one of many values."""
         ...
+
+    def among_named(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        """The same in a statement that is made once: the values come by name, as `listed` writes them."""
+        ...
+
+    def listed(self, values: Iterable[Any]) -> Any: ...
 
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         """The same query, locking its rows; `skip` leaves out rows that others hold."""
@@ -77,8 +84,8 @@ class Dialect(Protocol):
         """Take all arrivals (kind, data) that are committed, waiting for no others."""
         ...
 
-    def notify(self, conn: Connection, topics: Sequence[str]) -> None:
-        """Tell those who listen, when this transaction commits, where the database can."""
+    def tell(self, conn: Connection, arrivals: Sequence[tuple[Any, ...]], topics: Sequence[str]) -> None:
+        """Insert arrivals, and wake those who listen when this transaction commits, where the database can."""
         ...
 
     def code(self, error: DBAPIError) -> str:
@@ -113,7 +120,13 @@ class PostgreSQL(PostgreSQLSets):
         return literal_column("(extract(epoch FROM statement_timestamp()) * 1000000)::bigint", BigInteger)
 
     def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
-        return column == any_(cast(bindparam(None, array_text(values), type_=Text), ARRAY(column.type)))
+        return column == any_(_pg_array(bindparam(None, array_text(values), type_=Text), column))
+
+    def among_named(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        return column == any_(_pg_array(bindparam(name, type_=Text), column))
+
+    def listed(self, values: Iterable[Any]) -> str:
+        return array_text(values)
 
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query.with_for_update(skip_locked=skip)
@@ -122,9 +135,11 @@ class PostgreSQL(PostgreSQLSets):
         found = conn.exec_driver_sql("DELETE FROM rota_arrival RETURNING id, kind, data").all()
         return [(kind, data) for _, kind, data in sorted(tuple(row) for row in found)]
 
-    def notify(self, conn: Connection, topics: Sequence[str]) -> None:
-        sql = "SELECT pg_notify('rota', topic) FROM unnest($1::text::text[]) AS topic"
-        conn.exec_driver_sql(sql, (array_text(topics),))
+    def tell(self, conn: Connection, arrivals: Sequence[tuple[Any, ...]], topics: Sequence[str]) -> None:
+        told = f"WITH told AS ({self.insert_text(schema.arrival)})" if arrivals else ""
+        place = len(schema.arrival.columns) + 1 if arrivals else 1
+        sql = f"{told} SELECT pg_notify('rota', topic) FROM unnest(${place}::text::text[]) AS topic"  # noqa: S608 - no input in it
+        conn.exec_driver_sql(sql, (*self.arrays(arrivals), array_text(topics)))
 
     def code(self, error: DBAPIError) -> str:
         return str(getattr(error.orig, "sqlstate", None) or "")
@@ -146,6 +161,12 @@ class PostgreSQL(PostgreSQLSets):
 _PG_NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
 
 
+def _pg_array(text_: ColumnElement[str], column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """An array from its text, read once for the statement: a mere cast would be made again for every row looked at."""
+    kind = ARRAY(column.type)
+    return cast(select(cast(text_, kind)).scalar_subquery(), kind)
+
+
 class MySQL(MySQLSets):
     """MySQL 8 and MariaDB 10.6 or newer."""
 
@@ -161,6 +182,12 @@ class MySQL(MySQLSets):
     def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
         return column.in_(list(values))
 
+    def among_named(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        return column.in_(bindparam(name, expanding=True))
+
+    def listed(self, values: Iterable[Any]) -> list[Any]:
+        return list(values)
+
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query.with_for_update(skip_locked=skip)
 
@@ -168,8 +195,8 @@ class MySQL(MySQLSets):
         """By id, for a scan that deletes would wait for rows that are not committed."""
         return _read_and_delete(self, conn)
 
-    def notify(self, conn: Connection, topics: Sequence[str]) -> None:
-        pass
+    def tell(self, conn: Connection, arrivals: Sequence[tuple[Any, ...]], topics: Sequence[str]) -> None:
+        self.insert(conn, schema.arrival, arrivals)
 
     def code(self, error: DBAPIError) -> str:
         arguments = getattr(error.orig, "args", ())
@@ -203,11 +230,18 @@ class SQLite(SQLiteSets):
         return self._now_us()
 
     def statement_now_us(self) -> ColumnElement[int]:
-        return literal(self._now_us(), BigInteger)
+        return bindparam(None, callable_=self._now_us, type_=BigInteger)
 
     def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
         texts: ColumnElement[str] = bindparam(None, encode(list(values)))
         return column.in_(select(func.json_each(texts).table_valued("value").c.value))
+
+    def among_named(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        texts: ColumnElement[str] = bindparam(name, type_=Text)
+        return column.in_(select(func.json_each(texts).table_valued("value").c.value))
+
+    def listed(self, values: Iterable[Any]) -> str:
+        return encode(list(values))
 
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query  # the transaction has the whole file for itself
@@ -215,8 +249,8 @@ class SQLite(SQLiteSets):
     def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
         return _read_and_delete(self, conn)
 
-    def notify(self, conn: Connection, topics: Sequence[str]) -> None:
-        pass
+    def tell(self, conn: Connection, arrivals: Sequence[tuple[Any, ...]], topics: Sequence[str]) -> None:
+        self.insert(conn, schema.arrival, arrivals)
 
     def code(self, error: DBAPIError) -> str:
         return str(getattr(error.orig, "sqlite_errorname", ""))

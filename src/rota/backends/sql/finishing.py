@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Row, delete, select, update
+from sqlalchemy import Delete, Row, Select, delete, select, update
 
 from rota.backends.record import AVOIDED
 from rota.backends.sql import schema
 from rota.backends.sql.assigning import Assigning, put_assignment
+from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.members import DISCONNECTED, give_up, lock_dispatch
 from rota.backends.sql.queue import (
     ASSIGNED,
@@ -185,7 +187,6 @@ class _Batch:
     def write(self, tx: Transaction) -> list[int]:
         """Write what is still current. Returns the runs of jobs that it concerned."""
         rows = _locked(tx, {end.item_id for end in self.ends} | {start.item_id for start in self._starts})
-        tx.read_clock()
         if self._guard is not None and not self._guard():
             self.is_off = True
             return []
@@ -221,7 +222,7 @@ class _Batch:
                 if start.item_id not in ended:
                     self.stale.add(start.item_id)
             elif start.expires_s is not None and row.node_id is not None:
-                left.append((start.item_id, start.started_us, tx.now_us + round(start.expires_s * 1_000_000)))
+                left.append((start.item_id, start.started_us, start.started_us + round(start.expires_s * 1_000_000)))
             elif start.expires_s is None and row.state == ASSIGNED:
                 began.append((start.item_id, start.started_us))
         tx.dialect.update(tx.conn, _START, began)
@@ -231,12 +232,27 @@ class _Batch:
 
 
 def _locked(tx: Transaction, item_ids: set[int]) -> dict[int, Row[Any]]:
-    if not item_ids:
-        return {}
+    """Lock the rows of items, and read the clock."""
+    listed = {"ids": tx.dialect.listed(item_ids)}
+    found = {row[0]: row for row in tx.conn.execute(_rows_to_lock(tx.dialect), listed)} if item_ids else {}
+    if found:
+        tx.now_us = int(next(iter(found.values())).now)
+    else:
+        tx.read_clock()
+    return found
+
+
+@lru_cache
+def _rows_to_lock(dialect: Dialect) -> Select[Any]:
     q = schema.queue.c
     columns = (q.item_id, q.attempt, q.state, q.start_by_at, q.node_id, q.expires_at, q.cancel_at)
-    query = select(*columns).where(tx.dialect.among(q.item_id, item_ids)).order_by(q.item_id)
-    return {row[0]: row for row in tx.conn.execute(tx.dialect.locked(query))}
+    now = dialect.statement_now_us().label("now")
+    return dialect.locked(select(*columns, now).where(dialect.among_named(q.item_id, "ids")).order_by(q.item_id))
+
+
+@lru_cache
+def _rows_to_delete(dialect: Dialect) -> Delete:
+    return delete(schema.queue).where(dialect.among_named(schema.queue.c.item_id, "ids"))
 
 
 def _is_current(end: ItemEnd, row: Row[Any]) -> bool:
@@ -253,7 +269,7 @@ def _end(tx: Transaction, ends: Sequence[ItemEnd]) -> None:
         for it in ends
     ]
     ids = [it.item_id for it in ends]
-    tx.conn.execute(delete(schema.queue).where(tx.dialect.among(schema.queue.c.item_id, ids)))
+    tx.conn.execute(_rows_to_delete(tx.dialect), {"ids": tx.dialect.listed(ids)})
     tx.dialect.update(tx.conn, _END, rows)
     tx.ended += ids
 

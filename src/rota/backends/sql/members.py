@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, and_, delete, select, true, update
+from sqlalchemy import BigInteger, Connection, Row, Select, Update, and_, bindparam, delete, select, true, update
 
 from rota.backends.sql import schema
 from rota.backends.sql.dialect import Dialect
@@ -35,14 +35,8 @@ class Membership(Reading):
         return await self._transact(lambda tx: self._join(tx, node, lease_s))
 
     async def renew(self, node_id: int, *, lease_s: float, busy: float) -> bool:
-        lease = schema.lease.c
-        until = self._dialect.statement_now_us() + round(lease_s * 1_000_000)
-        renewed = (
-            update(schema.lease)
-            .where(lease.node_id == node_id, lease.fenced == 0)
-            .values(until_at=until, beat=lease.beat + 1, busy=round(busy * 100))
-        )
-        return await self._db.beat(lambda conn: conn.execute(renewed).rowcount) == 1
+        renewal = {"node": node_id, "for_us": round(lease_s * 1_000_000), "score": round(busy * 100)}
+        return await self._db.beat(lambda conn: conn.execute(_renewed(self._dialect), renewal).rowcount) == 1
 
     async def advertise(self, node_id: int, handlers: Sequence[str], digests: Mapping[str, str]) -> None:
         def work(tx: Transaction) -> None:
@@ -129,8 +123,12 @@ class Membership(Reading):
 
 def lock_dispatch(tx: Transaction) -> Row[Any]:
     """Take the lock under which rounds are made and limits change: the first lock of a transaction."""
-    query = select(schema.dispatch).where(schema.dispatch.c.id == 1)
-    return tx.conn.execute(tx.dialect.locked(query)).one()
+    return tx.conn.execute(_dispatch_lock(tx.dialect)).one()
+
+
+@lru_cache
+def _dispatch_lock(dialect: Dialect) -> Select[Any]:
+    return dialect.locked(select(schema.dispatch).where(schema.dispatch.c.id == 1))
 
 
 def give_up(tx: Transaction, node_id: int, state: str) -> None:
@@ -160,6 +158,15 @@ def ready_of(row: Row[Any]) -> Ready:
     )
 
 
+@lru_cache
+def _renewed(dialect: Dialect) -> Update:
+    lease = schema.lease.c
+    until = dialect.statement_now_us() + bindparam("for_us", type_=BigInteger)
+    mine = update(schema.lease).where(lease.node_id == bindparam("node"), lease.fenced == 0)
+    return mine.values(until_at=until, beat=lease.beat + 1, busy=bindparam("score"))
+
+
+@lru_cache
 def members_query(dialect: Dialect, *, gone: bool = False, targets: bool = False) -> Select[Any]:
     """The clock and the nodes, in one statement: at least one row, with no id if there are no nodes."""
     n, lease, d = schema.node.c, schema.lease.c, schema.drained.c

@@ -7,14 +7,16 @@ from its items.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, and_, func, literal, select, tuple_
+from sqlalchemy import Connection, Select, and_, func, literal, select, tuple_
 
 from rota.backends.record import ended_state
 from rota.backends.sql import schema
 from rota.backends.sql.deciding import Deciding
+from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.queue import RUNNING, live_states, queued_of
 from rota.backends.sql.rows import attempt_of, event_of, from_us, item_of, job_of, run_of
 from rota.model.job import Definition, Job, JobName
@@ -81,8 +83,9 @@ class Reading(Deciding):
         return await self._db.read(lambda conn: self._items_of(conn, [run_id]))
 
     async def loads(self, item_ids: Sequence[int]) -> Sequence[Item]:
-        query = live_states().where(self._dialect.among(schema.item.c.id, item_ids))
-        return [item_of(row) for row in await self._db.read(lambda conn: conn.execute(query).all())]
+        wanted = {"ids": self._dialect.listed(item_ids)}
+        found = await self._db.read(lambda conn: conn.execute(_items_by_id(self._dialect), wanted).all())
+        return [item_of(row) for row in found]
 
     async def queued(
         self,
@@ -170,3 +173,8 @@ class Reading(Deciding):
             for run_id, found in states.items()
             if found
         }
+
+
+@lru_cache
+def _items_by_id(dialect: Dialect) -> Select[Any]:
+    return live_states().where(dialect.among_named(schema.item.c.id, "ids"))

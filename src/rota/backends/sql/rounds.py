@@ -8,10 +8,13 @@ what comes between the two is learned twice, which does no harm, instead of neve
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Select, bindparam, func, select, update
 
 from rota.backends.sql import schema
+from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.limits import limit_of, remember
 from rota.backends.sql.members import Membership, joined_of, lock_dispatch, members_query
 from rota.backends.sql.queue import ASSIGNED, READY
@@ -61,15 +64,7 @@ class Rounds(Membership):
             raise
 
     async def pulse(self, node_id: int) -> Pulse:
-        d, a, g = schema.dispatch.c, schema.arrival.c, schema.grant.c
-        query = select(
-            self._dialect.statement_now_us().label("now"),
-            d.holder,
-            d.next_at,
-            select(func.min(a.at)).scalar_subquery().label("arrived"),
-            select(func.max(g.round)).where(g.node_id == node_id).scalar_subquery().label("granted"),
-        ).where(d.id == 1)
-        row = await self._db.read(lambda conn: conn.execute(query).one())
+        row = await self._db.read(lambda conn: conn.execute(_pulse(self._dialect), {"node": node_id}).one())
         return Pulse(
             now_us=int(row.now),
             holder=row.holder,
@@ -79,9 +74,8 @@ class Rounds(Membership):
         )
 
     async def granted(self, node_id: int, after_round: int) -> tuple[Grant, ...]:
-        g = schema.grant.c
-        query = select(g.round, g.at, g.data).where(g.node_id == node_id, g.round > after_round).order_by(g.round)
-        found = await self._db.read(lambda conn: conn.execute(query).all())
+        wanted = {"node": node_id, "after": after_round}
+        found = await self._db.read(lambda conn: conn.execute(_GRANTED, wanted).all())
         return tuple(Grant(round=row.round, at_us=row.at, items=decode(row.data, tuple[Granted, ...])) for row in found)
 
     def _round(self, tx: Transaction, node_id: int, board: Board, batch_max: int) -> Round:
@@ -107,16 +101,15 @@ class Rounds(Membership):
         remember(tx, plan.limits)
         is_new = bool(plan.given or arrivals or took_over)
         if is_new or plan.next_us != lock.next_at:
-            d = schema.dispatch.c
             state = {"holder": node_id, "epoch": epoch, "round": lock.round + is_new, "next_at": plan.next_us}
-            tx.conn.execute(update(schema.dispatch).where(d.id == 1).values(state))
+            tx.conn.execute(_NEW_STATE, state)
         tx.woken |= grants.keys() - {node_id}
         return Round(
             round=lock.round + is_new,
             now_us=tx.now_us,
             took_over=took_over,
             given=len(given),
-            more=len(plan.given) >= batch_max,
+            more=len(plan.given) >= batch_max or len(given) < len(plan.given),
             arrivals=len(arrivals),
             next_us=plan.next_us,
             grants=grants,
@@ -184,6 +177,32 @@ _WAITING = select(
         )
     )
 ).where(schema.queue.c.state == READY)
+
+
+@lru_cache
+def _pulse(dialect: Dialect) -> Select[Any]:
+    d, a, g = schema.dispatch.c, schema.arrival.c, schema.grant.c
+    mine = select(func.max(g.round)).where(g.node_id == bindparam("node"))
+    return select(
+        dialect.statement_now_us().label("now"),
+        d.holder,
+        d.next_at,
+        select(func.min(a.at)).scalar_subquery().label("arrived"),
+        mine.scalar_subquery().label("granted"),
+    ).where(d.id == 1)
+
+
+_NEW_STATE = (
+    update(schema.dispatch)
+    .where(schema.dispatch.c.id == 1)
+    .values({name: bindparam(name) for name in ("holder", "epoch", "round", "next_at")})
+)
+
+_GRANTED = (
+    select(schema.grant.c.round, schema.grant.c.at, schema.grant.c.data)
+    .where(schema.grant.c.node_id == bindparam("node"), schema.grant.c.round > bindparam("after"))
+    .order_by(schema.grant.c.round)
+)
 
 
 def _arrival(kind: str, data: str) -> Arrival:

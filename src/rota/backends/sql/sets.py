@@ -64,6 +64,13 @@ class PostgreSQLSets:
     def update(self, conn: Connection, change: Change, rows: Rows) -> int:
         return conn.exec_driver_sql(_pg_update(change), _arrays(rows)).rowcount if rows else 0
 
+    def insert_text(self, table: Table) -> str:
+        """The statement that inserts whole rows, as a part of another; `arrays` are its first parameters."""
+        return _pg_insert(table, _all(table))
+
+    def arrays(self, rows: Rows) -> tuple[str, ...]:
+        return _arrays(rows)
+
 
 class MySQLSets:
     def insert(self, conn: Connection, table: Table, rows: Rows, columns: tuple[str, ...] | None = None) -> None:

@@ -130,14 +130,14 @@ class Transaction:
             ids = self.ids("row", len(self._lines))
             self.dialect.insert(self.conn, schema.event, [(next(ids), *line) for line in self._lines])
         arrivals = list(self._arrivals())
+        rows: list[tuple[Any, ...]] = []
         if arrivals:
             at = self.now_us or self.dialect.now_us(self.conn)
             ids = self.ids("row", len(arrivals))
-            rows: list[tuple[Any, ...]] = [(next(ids), at, str(kind), encode(data)) for kind, data in arrivals]
-            self.dialect.insert(self.conn, schema.arrival, rows)
+            rows = [(next(ids), at, str(kind), encode(data)) for kind, data in arrivals]
         topics = ["dispatch"] * bool(arrivals) + [f"node:{it}" for it in sorted(self.woken)]
         if topics:
-            self.dialect.notify(self.conn, topics)
+            self.dialect.tell(self.conn, rows, topics)
 
     def _arrivals(self) -> Iterator[tuple[ArrivalKind, Sequence[object]]]:
         for kind, records in (

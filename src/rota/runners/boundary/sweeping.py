@@ -37,9 +37,11 @@ class Swept(Value, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
     """Folders that do not say whose they are; somebody must look."""
 
-    def is_empty(self, pid: int, boot_id: str) -> bool:
-        """Whether the agent of that pid and boot is gone with everything that it started, as far as written here."""
-        found = [former for former in self.formers if (former.agent.agent.pid, former.agent.boot_id) == (pid, boot_id)]
+    def is_empty(self, pid: int, ticks: int, boot_id: str) -> bool:
+        """Whether the agent of that pid, start and boot is gone with everything that it started, as far as written
+        here."""
+        whose = (pid, ticks, boot_id)
+        found = [it for it in self.formers if (it.agent.agent.pid, it.agent.agent.ticks, it.agent.boot_id) == whose]
         return bool(found) and all(former.empty for former in found)
 
 
