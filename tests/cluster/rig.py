@@ -211,15 +211,15 @@ class Rig:
     async def _executed(self, end: int) -> tuple[Starts, executing.Verdict]:
         """Wait until everything that was fired by `end` has ended; then judge what the tasks wrote."""
         fired = "FROM rota_run WHERE cause = 'slot' AND state <> 'skipped'"
+        live = f"SELECT count(*) {fired} AND ended_at IS NULL AND created_at <= {end}"
         async with asyncio.timeout(DRAIN_S):
-            while (await self.witness.ask(f"SELECT count(*) {fired} AND ended_at IS NULL AND created_at <= {end}"))[0][
-                0
-            ]:
+            while (await self.witness.ask(live))[0][0]:
                 await asyncio.sleep(0.1)
         lines, gone, until = self.watcher.lines, list(self.watcher.gone), time.monotonic_ns()
         owed = [run for (run,) in await self.witness.ask(f"SELECT id {fired} AND created_at <= {end}")]
         may = [run for (run,) in await self.witness.ask(f"SELECT id {fired} AND created_at > {end}")]
         bad = await self.witness.ask("SELECT item_id, attempt FROM rota_attempt WHERE outcome <> 'succeeded'")
+        self.counts["lost"] += len(bad)
         return first_starts(owed, may, lines, set(bad)), executing.judge(lines, gone, until, {})
 
     async def _kept_versions(self, lines: Mapping[str, Sequence[Line]]) -> list[str]:

@@ -72,9 +72,7 @@ async def test_an_idle_node_asks_postgresql_seldom(tmp_path: Path) -> None:
                 await watch("PostgreSQL", count)
 
 
-async def test_an_idle_node_asks_mariadb_seldom(
-    mariadb_server: MariadbDatabases, tmp_path: Path
-) -> None:
+async def test_an_idle_node_asks_mariadb_seldom(mariadb_server: MariadbDatabases, tmp_path: Path) -> None:
     async with mariadb_server.fresh_database() as url:
 
         async def count() -> int:

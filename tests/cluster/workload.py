@@ -15,8 +15,8 @@ from tests.factories import FORBID, a_definition, allow
 LIVE_MAX = 10_000  # runs that nobody executes never end, and shall not keep the next from starting
 
 MARK = Task(name="main", runner="python", config={"handler": "mark"}, retry=Retry(lost_max=100), timeout_s=60.0)
-"""Leaves a line. One at a time in a process: then all jobs share the processes. Nodes die so often here that an item may
-be lost many times in a row."""
+"""Leaves a line. One at a time in a process: then all jobs share the processes. Nodes die so often here that an item
+may be lost many times in a row."""
 
 MENU: tuple[Rule, ...] = (
     *(Every(round(period * SECOND)) for period in (1, 1, 1.5, 2, 2.5, 3, 5)),

@@ -235,3 +235,13 @@ async def test_the_agent_runs_no_user_code_and_workers_get_nothing_of_it(tmp_pat
     assert empty == ""
     assert set(names) - {"LC_CTYPE"} == {"HOME", "LANG", "PATH", "ROTA_TREE"}
     assert set(kinds) <= {"/dev/null", "pipe", "socket", "anon_inode"}
+
+
+async def test_a_crew_that_was_closed_and_opened_again_begins_anew(tmp_path: Path) -> None:
+    async with rig(tmp_path, APP) as crew:
+        assert (await crew.do(crew.call("one"))).outcome is Outcome.SUCCEEDED
+        await crew.crew.close()
+        await crew.crew.open(crew.heard)
+        crew.crew.renew(boottime_s() + LEASE_S)
+        ends = await crew.do_all([crew.call("one"), crew.shell("true")])
+    assert [end.outcome for end in ends] == [Outcome.SUCCEEDED] * 2

@@ -17,11 +17,13 @@ def free_at(limit: Limit, now_us: int) -> int:
     period_us = round(limit.rate.period_s * 1_000_000)
     used = 0
     for at, count in reversed(limit.recent):
+        if at > now_us + period_us:
+            continue  # the clock was set back by more than a period: when it was is not known any more
         if at + period_us <= now_us:
             break
         used += count
         if used >= limit.rate.max:
-            return min(at, now_us) + period_us  # a start that seems to lie ahead: the clock was set back
+            return at + period_us
     return now_us
 
 
@@ -29,7 +31,7 @@ def remember(limit: Limit, now_us: int) -> Limit:
     """The limit after one more start."""
     assert limit.rate is not None
     period_us = round(limit.rate.period_s * 1_000_000)
-    kept = [(at, count) for at, count in limit.recent if at + period_us > now_us]
+    kept = [(at, count) for at, count in limit.recent if now_us - period_us < at <= now_us + period_us]
     if (
         kept
         and now_us - kept[-1][0] < period_us // GRAINS

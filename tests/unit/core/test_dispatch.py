@@ -329,3 +329,11 @@ def _move(given: object, waiting: dict[int, Ready], seats: dict[int, Seated]) ->
         assert isinstance(it, Given)
         del waiting[it.ready.item_id]
         seats[it.ready.item_id] = Seated(it.ready.item_id, it.ready.lane_id, it.node_id)
+
+
+@pytest.mark.parametrize(("back_s", "opens_s"), [(3600, 0), (5, 15)])
+def test_a_clock_that_was_set_back_delays_a_rate_by_two_periods_at_most(back_s: int, opens_s: int) -> None:
+    limit = Limit(name=GLOBAL, rate=Rate(max=1, period_s=10), recent=((back_s * S, 1),))
+    rounds = board(ONE, [limit], [ready(1)])
+    plan = rounds.plan(0, [node(1)], 10)
+    assert (len(plan.given), plan.next_us) == ((1, None) if not opens_s else (0, opens_s * S))

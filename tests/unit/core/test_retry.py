@@ -90,3 +90,9 @@ def test_jitter_only_takes_off_and_the_bound_holds(failures: int, chance: float,
     steady = Backoff(kind=BackoffKind.EXPONENTIAL, seconds=(1,), factor=2, max_s=60)
     whole = pause_s(steady, failures, 0.0)
     assert whole * (1 - jitter) <= pause_s(backoff, failures, chance) <= whole <= 60
+
+
+def test_what_is_lost_again_and_again_rests_longer_and_longer() -> None:
+    retry = Retry(lost_max=10)
+    pauses = [after(Outcome.LOST, "", failures=0, losses=n, retry=retry, chance=0.0).delay_s for n in range(6)]
+    assert pauses == [0.0, 1.0, 5.0, 15.0, 30.0, 30.0]
