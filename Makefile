@@ -15,7 +15,7 @@ run: .venv/.run  ## start rota here, with a small example
 	@$(BIN)/rota up examples/hello.py
 
 test: .venv/.dev services lint compile  ## install what is missing, lint, and run the tests
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@scripts/test $(PYTEST_ARGS)
 
 lint: .venv/.dev  ## ruff and mypy
 	@$(BIN)/ruff check .
