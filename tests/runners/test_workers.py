@@ -245,3 +245,20 @@ async def test_a_crew_that_was_closed_and_opened_again_begins_anew(tmp_path: Pat
         crew.crew.renew(boottime_s() + LEASE_S)
         ends = await crew.do_all([crew.call("one"), crew.shell("true")])
     assert [end.outcome for end in ends] == [Outcome.SUCCEEDED] * 2
+
+
+async def test_a_limit_of_cpu_time_counts_for_each_attempt_alone(tmp_path: Path) -> None:
+    from rota.model.work import Bounds
+
+    app = """
+        import time
+
+        @app.task
+        def burns():
+            until = time.process_time() + 0.7
+            while time.process_time() < until:
+                pass
+    """
+    async with rig(tmp_path, app) as crew:
+        ends = [await crew.do(crew.call("burns", bounds=Bounds(cpu_s=2))) for _ in range(4)]
+    assert [end.outcome for end in ends] == [Outcome.SUCCEEDED] * 4

@@ -269,6 +269,8 @@ class Hand:
             return
         if not self._lives:
             self.idle_since = now
+            if self._spec.bounds.cpu_s is not None:
+                self.is_retiring = True  # the limit counts for the process: the next item gets a process of its own
             if self.is_retiring:
                 self.retire()
                 return
