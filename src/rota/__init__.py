@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rota.errors import InvalidInput, NotFound, Refused, RotaError
-from rota.version import VERSION
+from rota.version import __version__
 
 if TYPE_CHECKING:
     from rota.client.app import App
@@ -45,8 +45,6 @@ _HOMES = {
     **dict.fromkeys(("Context", "StaleToken", "Told", "current", "fence"), "context"),
 }
 """In which module of the SDK a name is."""
-
-__version__ = VERSION
 
 
 def __getattr__(name: str) -> object:

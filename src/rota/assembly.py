@@ -35,7 +35,7 @@ from rota.model.node import NewNode, Place
 from rota.ports import Clock, LogStore, Store
 from rota.runners.machine import Machine
 from rota.runners.place import here
-from rota.version import VERSION
+from rota.version import __version__
 
 if TYPE_CHECKING:
     from rota.runners.crew import ProcessCrew
@@ -165,7 +165,7 @@ class Assembly:
             handlers=self._handlers(self._loaded),
             digests={"apps": self._loaded.digest} if self._loaded.digest else {},
             boundary="" if self._crew is None else self._crew.boundary,
-            version=VERSION,
+            version=__version__,
         )
 
     def _place(self) -> Place:

@@ -17,6 +17,14 @@ ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """As on another host: process ids mean nothing to anybody outside."""
 
 
+def lease(lease_s: float, margin_s: float) -> dict[str, str]:
+    """The settings of a lease."""
+    return {"ROTA_LEASE_LEASE_S": f"{lease_s:g}", "ROTA_LEASE_MARGIN_S": f"{margin_s:g}"}
+
+
+SHORT = lease(3, 0.5)
+
+
 class NodeProcess:
     """One node in a process group of its own. `skew_s` sets its wall clock off by libfaketime, `settings` are variables
     of the environment."""
@@ -36,7 +44,9 @@ class NodeProcess:
         self.name = name
         self.skew_s = skew_s
         self.log_path = folder / f"{name}.log"
-        self._settings = dict(settings or {})
+        host = "elsewhere" if elsewhere else "here"
+        own = {"ROTA_EXECUTOR_STATE_PATH": str(folder / f"state-{host}"), "ROTA_LOGS_PATH": str(folder / "logs")}
+        self._settings = {**own, **(settings or {})}
         self._command = [sys.executable, "-m", "tests.cluster.node", "--store", store, "--name", name]
         self._command += ["--app", str(app)] if app else []
         self._command += ["--mutant", mutant] if mutant else []

@@ -27,7 +27,7 @@ from tests.checkers.slots import SECOND
 from tests.checkers.starts import Starts, first_starts
 from tests.cluster.changer import Changer
 from tests.cluster.nemesis import Faults, Nemesis
-from tests.cluster.processes import NodeProcess
+from tests.cluster.processes import NodeProcess, lease
 from tests.cluster.watcher import Watcher
 from tests.cluster.witness import Witness
 from tests.cluster.workload import Wanted, herd, steady
@@ -126,7 +126,7 @@ class Rig:
                 way,
                 folder,
                 app=watcher.app if scene.execute else None,
-                settings=_settings(scene, folder),
+                settings=_settings(scene),
                 skew_s=scene.skew_s if n == 0 else 0,
                 mutant=scene.mutant,
             )
@@ -276,11 +276,8 @@ async def under_faults(url: str, scene: Scene, folder: Path) -> Outcome:
         return await rig.judged()
 
 
-def _settings(scene: Scene, folder: Path) -> dict[str, str]:
-    own = {"ROTA_EXECUTOR_STATE_PATH": str(folder / "state"), "ROTA_LOGS_PATH": str(folder / "logs")}
-    if not scene.execute:
-        return {**own, "ROTA_EXECUTOR_SEATS": "0"}
-    return {**own, "ROTA_LEASE_LEASE_S": "3", "ROTA_LEASE_MARGIN_S": "0.5"}
+def _settings(scene: Scene) -> dict[str, str]:
+    return lease(3, 0.5) if scene.execute else {"ROTA_EXECUTOR_SEATS": "0"}
 
 
 def through(url: str, proxy: FaultProxy) -> str:

@@ -27,14 +27,6 @@ SECOND_NS = 1_000_000_000
 _ATTEMPT = ("item_id", "attempt", "node", "assigned_at", "started_at", "ended_at", "outcome", "message", "log_bytes")
 
 
-def lease(lease_s: float, margin_s: float) -> dict[str, str]:
-    """The settings of a lease."""
-    return {"ROTA_LEASE_LEASE_S": f"{lease_s:g}", "ROTA_LEASE_MARGIN_S": f"{margin_s:g}"}
-
-
-SHORT = lease(3, 0.5)
-
-
 class Shift:
     """Nodes, the tasks that they run, and who sees both."""
 
@@ -70,16 +62,12 @@ class Shift:
         by_proxy: bool = False,
     ) -> NodeProcess:
         """A node that is not started yet."""
-        own = {
-            "ROTA_EXECUTOR_STATE_PATH": str(self._folder / ("state-elsewhere" if elsewhere else "state")),
-            "ROTA_LOGS_PATH": str(self._folder / "logs"),
-        }
         made = NodeProcess(
             name,
             through(self.url, self.proxy) if by_proxy else self.url,
             self._folder,
             app=self.watcher.app,
-            settings={**own, **self._settings, **(settings or {})},
+            settings={**self._settings, **(settings or {})},
             mutant=mutant,
             elsewhere=elsewhere,
         )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.shift import SECOND_NS, Shift, a_shift, lease
+from tests.cluster.processes import lease
+from tests.cluster.shift import SECOND_NS, Shift, a_shift
 
 LONG_LEASE = {**lease(120, 1), "ROTA_EXECUTOR_SEATS": "6"}
 """So that nothing is taken from a node because of its lease."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rota.control import LogPiece
-from tests.cluster.shift import SHORT, Shift, a_shift
+from tests.cluster.processes import SHORT
+from tests.cluster.shift import Shift, a_shift
 
 
 async def pieces(shift: Shift, run: int, attempt: int) -> list[LogPiece]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.checkers.executing import START, Interval
-from tests.cluster.shift import SECOND_NS, SHORT, Shift, a_shift, lease
+from tests.cluster.processes import SHORT, lease
+from tests.cluster.shift import SECOND_NS, Shift, a_shift
 
 ITEMS = 24
 LONG = {"ms": 60_000, "again_ms": 50}
@@ -96,6 +97,21 @@ async def test_a_frozen_agent_loses_its_processes_on_mariadb_too(mariadb_url: st
 async def test_a_frozen_agent_loses_its_processes_under_the_default_lease(postgres_url: str, tmp_path: Path) -> None:
     async with a_shift(postgres_url, tmp_path, settings={"ROTA_EXECUTOR_SEATS": "32"}) as shift:
         await freeze_and_judge(shift, "lease 10 s, margin 1 s")
+
+
+async def test_an_agent_that_is_cut_off_loses_its_processes_before_others_start_its_items(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    async with a_shift(postgres_url, tmp_path, settings={**SHORT, "ROTA_EXECUTOR_SEATS": "32"}) as shift:
+        await shift.start("node-0", by_proxy=True)
+        items = await busy(shift)
+        await shift.start("node-1")
+        since = time.monotonic_ns()
+        await shift.proxy.black_hole()
+        await judge_rerun(shift, items, since, "agent cut off from the store, lease 3 s, margin 0.5 s")
+        await shift.proxy.pass_through()
+        await shift.until(lambda: shift.nodes["node-0"].log.count(" joined") == 2, "the node to join anew")
+        assert await states(shift) == {("succeeded", 2): len(items)}, "what was sent late changed what had ended"
 
 
 async def test_without_its_switch_a_frozen_agent_would_be_caught(postgres_url: str, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.shift import SECOND_NS, Shift, a_shift, lease
+from tests.cluster.processes import lease
+from tests.cluster.shift import SECOND_NS, Shift, a_shift
 from tests.conftest import installed
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer

@@ -32,7 +32,7 @@ def test_up_writes_log_lines_as_json(home: Home) -> None:
     home.write("app.py", "import rota\napp = rota.App()\n@app.task(every_s=1)\ndef hello(): ...\n")
     done = home.rota("up", "app.py", "--seconds", "0.5", "--log-format", "json")
     lines = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [line["event"] for line in lines] == ["job created", "up", "stopped"]
+    assert [line["event"] for line in lines] == ["job created", "up", "joined", "stopped"]
     assert {"at", "level", "event"} <= set(lines[0])
 
 
@@ -48,16 +48,16 @@ def test_a_signal_ends_it_gracefully(home: Home, command: tuple[str, ...], numbe
         assert "Traceback" not in process.log
 
 
-def test_a_second_signal_ends_it_at_once(home: Home) -> None:
+def test_a_third_signal_ends_it_at_once(home: Home) -> None:
     home.write("jobs.yaml", JOBS)
     with home.start("node", "--definitions", "jobs.yaml") as process:
         process.says("job created", times=3)
         with sqlite3.connect(home.path / "rota.db", isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
             time.sleep(2)  # a slot is due every second: the node waits for the lock now, and cannot end its round
-            process.send(signal.SIGINT)
-            time.sleep(0.2)
-            process.send(signal.SIGINT)
+            for _ in range(3):
+                process.send(signal.SIGINT)
+                time.sleep(0.2)
             assert process.ends(within_s=2) == 130
         other.close()
 

@@ -147,7 +147,7 @@ def test_a_server_dies_with_a_killed_test_process_and_takes_its_data_along(kind:
         family = [main, *main.children(recursive=True)]
         victim.send_signal(signal.SIGKILL)
     wait_until(lambda: not any(each.is_running() for each in family), 10, "the end of the server")
-    wait_until(lambda: not Path(folder).exists(), 10, "its data to be gone")
+    wait_until(lambda: not Path(folder).exists(), 60, "its data to be gone")
 
 
 def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
