@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
 from rota.core.dispatch import Rounds
 from rota.model.dispatch import Granted, ItemEnd, ItemStart, Round
 from rota.model.job import Definition, Job, Misfire, MisfirePolicy, Overlap, OverlapPolicy, Task
+from rota.model.moment import micros
 from rota.model.node import NewNode, Place
 from rota.model.plan import Facts, NewJob, Plan
 from rota.model.run import Run
@@ -161,7 +162,8 @@ def an_end(granted: Granted, outcome: str = "succeeded", state: str | None = Non
     )
 
 
-def a_start(granted: Granted, *, expires_s: float | None = None, at_us: int = 1_000_000) -> ItemStart:
+def a_start(granted: Granted, *, expires_s: float | None = None, at_us: int | None = None) -> ItemStart:
+    at_us = micros(datetime.now(UTC)) if at_us is None else at_us
     return ItemStart(item_id=granted.item_id, attempt=granted.attempt, started_us=at_us, expires_s=expires_s)
 
 
