@@ -24,23 +24,49 @@ TICK_RATE = 30
 """What a node of document 2 starts in a second: one batch of 30 with every tick of 1000 ms (V2.4)."""
 
 
-def judge_whole(outcome: Outcome, store: str, seconds: float) -> None:
+TURNS_MAX = 3
+"""A run without enough pressure proves nothing and is made again: a starved machine cannot keep ten tasks going."""
+
+
+def judge_safety(outcome: Outcome, store: str, seconds: float) -> None:
     print(f"\ncaps and order, {store}, {seconds:g} s: {outcome}")
-    assert outcome.at_cap >= AT_CAP_MIN, f"void: only {outcome.at_cap:.0%} of the time at the cap"
-    assert outcome.lost > 0, "void: nothing was lost with the killed node"
-    assert outcome.order.choices > outcome.items / 2, "void: there was seldom a choice"
     assert not outcome.found, outcome.evidence()
     assert outcome.ended == outcome.items
     assert outcome.full_after
     assert not outcome.surprises
 
 
+def void(outcome: Outcome) -> list[str]:
+    """Why a run proves nothing."""
+    reasons = {
+        f"only {outcome.at_cap:.0%} of the time at the cap": outcome.at_cap < AT_CAP_MIN,
+        "nothing was lost with the killed node": outcome.lost == 0,
+        "there was seldom a choice": outcome.order.choices <= outcome.items / 2,
+    }
+    return [reason for reason, holds in reasons.items() if holds]
+
+
+def judge_whole(outcome: Outcome, store: str, seconds: float) -> None:
+    judge_safety(outcome, store, seconds)
+    assert void(outcome) == []
+
+
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("store", STORES)
 async def test_caps_and_order_hold_while_an_executor_is_killed(
     store: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    async with request.getfixturevalue(f"{store}_server").fresh_database() as url:
-        judge_whole(await under_pressure(url, Pressure(seconds=SECONDS), tmp_path), store, SECONDS)
+    voids: list[list[str]] = []
+    for turn in range(TURNS_MAX):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        async with request.getfixturevalue(f"{store}_server").fresh_database() as url:
+            outcome = await under_pressure(url, Pressure(seconds=SECONDS, seed=turn + 1), folder)
+        judge_safety(outcome, store, SECONDS)
+        voids.append(void(outcome))
+        if not voids[-1]:
+            return
+    pytest.fail(f"every run was void: {voids}")
 
 
 @pytest.mark.nightly
