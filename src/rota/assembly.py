@@ -44,6 +44,8 @@ SPARE_PROCESSES = 16
 """How many processes a crew may have beyond one for each seat."""
 FINISHERS = 2
 """While one waits for its commit, the other gathers the next batch."""
+GATHER_S = 0.01
+"""How long ends gather while they come quickly one after the other. The first after a pause is written at once."""
 
 
 class Assembly:
@@ -101,7 +103,7 @@ class Assembly:
         crew = self._crew = self._make_crew()
         parts = (self._store, self._clock, self._config.executor, self._identity)
         executor = Executor(*parts, crew, self._live, loader)
-        finishers = [Finisher(*parts, self._live, loader) for _ in range(FINISHERS)]
+        finishers = [Finisher(*parts, self._live, loader, gather_s=GATHER_S) for _ in range(FINISHERS)]
         return Execution(crew=crew, live=self._live, executor=executor), finishers
 
     def _make_crew(self) -> ProcessCrew:
@@ -125,14 +127,17 @@ class Assembly:
     def _connect(
         self, scheduler: Scheduler, dispatcher: Dispatcher, executor: Executor | None, finishers: Sequence[Finisher]
     ) -> None:
-        scheduler.on_fired = lambda _: dispatcher.wake()
         self._live.wake_finisher = wake_all(finishers)
-        for finisher in finishers:
-            finisher.on_finished = dispatcher.wake
+        if not self._store.hears:  # nobody else will tell
+            scheduler.on_fired = lambda _: dispatcher.wake()
+            for finisher in finishers:
+                finisher.on_finished = dispatcher.freed
 
         def heard(topic: str) -> None:
             if topic == "dispatch":
                 dispatcher.wake()
+            elif topic == "seats":
+                dispatcher.freed()
             elif executor is not None and topic == f"node:{self._identity.id}":
                 executor.look()
 

@@ -16,8 +16,8 @@ from rota.model.dispatch import Board, Finished, Grant, ItemEnd, ItemStart, Puls
 from rota.model.job import Definition, Job, JobName
 from rota.model.node import Joined, Members, NewNode, Place
 from rota.model.plan import Committed, JobFilter, Rule, RunFilter, Upcoming
-from rota.model.run import Event, Item, LogKey, Run
-from rota.model.standing import Cancelled, Pruned, QuotaCount, Retention, Standing
+from rota.model.run import Event, Item, Loads, LogKey, Run
+from rota.model.standing import Cancelled, Closed, Pruned, QuotaCount, Retention, Standing
 from rota.model.states import Cause
 from rota.model.work import Assignment, Attempt, AttemptEnd, AttemptRecord, Limit, Queued
 
@@ -180,8 +180,9 @@ class Store(Protocol):
         """What later rounds gave to a node, in their order."""
         ...
 
-    async def loads(self, item_ids: Sequence[int]) -> Sequence[Item]:
-        """Items by id, in any order, for execution."""
+    async def loads(self, item_ids: Sequence[int], run_ids: Sequence[int] = ()) -> Loads:
+        """Items and runs by id, in any order, for execution. A run is as it is written: one of an assignment stays open
+        for a while after its last item."""
         ...
 
     async def runs_of(self, run_ids: Sequence[int]) -> Sequence[Run]:
@@ -256,8 +257,8 @@ class Store(Protocol):
         """How many items are ready and executing, by quota."""
         ...
 
-    async def close_runs(self, *, limit: int) -> int:
-        """Close runs of assignments whose items have all ended; says how many."""
+    async def close_runs(self, *, after_id: int = 0, limit: int) -> Closed:
+        """Look at the next open runs of assignments, and close those whose items have all ended."""
         ...
 
     async def live_runs(self, tenant: str, *, after_id: int = 0, limit: int = 1000) -> tuple[int, ...]:
@@ -273,8 +274,9 @@ class Store(Protocol):
         ...
 
     def listen(self, wake: Callable[[str], None]) -> None:
-        """Call `wake` with a topic (`dispatch`, `node:ID`) as soon as there is something to do, where the database can
-        tell; elsewhere never."""
+        """Call `wake` with a topic as soon as there is something to do, where the database can tell; elsewhere never.
+        `dispatch`: items became ready, or something else changed for rounds; `seats`: seats were given back, nothing
+        else; `node:ID`: that node was given something, or shall stop something."""
         ...
 
     async def events(

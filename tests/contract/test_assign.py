@@ -151,15 +151,15 @@ async def test_the_state_of_a_run_is_derived_from_its_items_and_closed_later(
     granted = await given(store, node)
     await store.finish([an_end(granted[0], outcomes[0])])
     assert (await store.run(run.id)).state is RunState.RUNNING
-    assert await store.close_runs(limit=10) == 0
+    assert (await store.close_runs(limit=10)).count == 0
     await store.finish([an_end(granted[1], outcomes[1])])
     derived = await store.run(run.id)
     assert derived is not None
     assert derived.state is state
     assert derived.ended_at == max(item.ended_at for item in await store.items(run.id))
     assert await store.runs(RunFilter(states=(RunState.RUNNING,))) == ()
-    assert await store.close_runs(limit=10) == 1
-    assert await store.close_runs(limit=10) == 0
+    assert (await store.close_runs(limit=10)).count == 1
+    assert (await store.close_runs(limit=10)).count == 0
     assert await store.run(run.id) == derived
     assert await store.runs(RunFilter(states=(state,))) == (derived,)
     assert (await store.events(run_id=run.id))[-1].kind == f"run.{state}"
@@ -173,9 +173,21 @@ async def test_two_nodes_that_close_runs_close_each_once(another: Open) -> None:
     await stores[0].finish([an_end(it) for it in await given(stores[0], node)])
     closed = await asyncio.gather(*(store.close_runs(limit=100) for store in stores))
     rest = await stores[0].close_runs(limit=100)
-    assert sum(closed) + rest == 10
+    assert sum(it.count for it in closed) + rest.count == 10
     lines = [event.kind for event in await stores[0].events(limit=1000)]
     assert lines.count("run.succeeded") == 10
+
+
+async def test_runs_are_closed_a_few_at_a_time_and_open_ones_do_not_hold_others_back(store: Store) -> None:
+    node = await a_node(store)
+    runs = [await assigned(store, 1) for _ in range(6)]
+    await store.finish([an_end(it) for it in await given(store, node) if it.run_id not in {runs[0].id, runs[1].id}])
+    first = await store.close_runs(limit=3)
+    assert (first.count, first.last_id) == (1, runs[2].id)
+    second = await store.close_runs(after_id=runs[2].id, limit=3)
+    assert (second.count, second.last_id) == (3, runs[5].id)
+    assert (await store.close_runs(after_id=runs[5].id, limit=3)).last_id is None
+    assert await store.live_runs("acme") == (runs[0].id, runs[1].id)
 
 
 async def test_the_live_runs_of_a_tenant_are_known(store: Store) -> None:

@@ -79,7 +79,7 @@ async def test_one_tenant_at_its_cap_leaves_room_for_others(store: Store) -> Non
     await assigned(store, 90, tenant="two")
     board = Rounds()
     granted = [it for _ in range(4) for it in await given(store, node, board, batch_max=40)]
-    tenants = Counter(item.tenant for item in await store.loads([it.item_id for it in granted]))
+    tenants = Counter(item.tenant for item in (await store.loads([it.item_id for it in granted])).items)
     assert tenants.total() == 100
     assert max(tenants.values()) <= 60
     await store.finish([an_end(it) for it in granted[:10]])

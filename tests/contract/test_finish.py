@@ -44,7 +44,7 @@ async def one_given(store: Store, **fields: Any) -> Granted:
 
 
 async def state_of(store: Store, item_id: int) -> ItemState:
-    (item,) = await store.loads([item_id])
+    (item,) = (await store.loads([item_id])).items
     return item.state
 
 
@@ -402,7 +402,9 @@ async def test_an_empty_batch_is_no_news(store: Store, count: int) -> None:
     await given(store, node)
     assert (await store.finish([])).stale == frozenset()
     assert (await store.pulse(node)).arrived_us is None
-    assert await store.loads([]) == []
+    items, runs = await store.loads([])
+    assert not items
+    assert not runs
     assert list(await store.runs_of([])) == []
     assert await store.definitions([]) == {}
     assert await store.asked_to_cancel([]) == ()

@@ -165,6 +165,21 @@ async def test_ends_whose_reply_is_lost_count_once(line: Line) -> None:
     assert sum([len(await line.truth.attempts(it)) for it in {end.run_id for end in ends}]) == 3
 
 
+async def test_ends_of_assignments_whose_reply_is_lost_count_once(line: Line) -> None:
+    """Nothing but final ends of assigned items: PostgreSQL gets them in one statement."""
+    run = await assigned(line.store, 3)  # leaves ids over, so that the next commit is that of the ends
+    granted = await given(line.truth, await a_node(line.truth))
+    ends = [an_end(it) for it in granted]
+    line.proxy.swallow_commits(1)
+    with pytest.raises(CommitUnknown):
+        await line.store.finish(ends)
+    assert line.proxy.swallowed == 1
+    done = await line.store.finish(ends)
+    assert done.stale == {it.item_id for it in granted}
+    assert len(await line.truth.attempts(run.id)) == 3
+    assert await line.truth.queued() == ()
+
+
 async def test_a_rescue_whose_reply_is_lost_happens_once(line: Line) -> None:
     node = await a_node(line.truth)
     await assigned(line.truth, 3)

@@ -140,6 +140,22 @@ async def test_a_swallowed_commit_is_applied_though_the_client_saw_an_error(
     assert await run(direct, "SELECT id FROM facts ORDER BY id") == [(1,), (2,)]
 
 
+@pytest.mark.parametrize("direct", ["postgres"], indirect=True)
+async def test_a_statement_that_commits_by_itself_is_swallowed_too(proxy: FaultProxy, url: str, direct: str) -> None:
+    client = await asyncpg.connect(url)
+    assert await client.fetch("SELECT id FROM facts WHERE id > $1", 0) == []
+    proxy.swallow_commits(1)
+    async with client.transaction():
+        await client.fetch("SELECT id FROM facts WHERE id > $1", 0)
+        assert proxy.swallowed == 0, "a read is no commit"
+        proxy.swallow_commits(0)
+    proxy.swallow_commits(1)
+    with pytest.raises(LOST):
+        await client.execute("INSERT INTO facts VALUES ($1)", 1)
+    assert proxy.swallowed == 1
+    assert await run(direct, "SELECT id FROM facts") == [(1,)]
+
+
 async def test_a_commit_of_sqlalchemy_is_swallowed_too(proxy: FaultProxy, url: str, direct: str) -> None:
     engine = create_async_engine(url.replace(urlsplit(url).scheme, DRIVERS[urlsplit(url).scheme], 1))
     proxy.swallow_commits(1)

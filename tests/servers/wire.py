@@ -1,8 +1,9 @@
-"""Reads just enough of the PostgreSQL and MySQL protocols to find a COMMIT and the end of the server's reply to it.
+"""Reads just enough of the PostgreSQL and MySQL protocols to find a commit and the end of the server's reply to it.
 
 A `Wire` cuts what a client sends into whole messages, however the network cut it, and knows which of them ask for a
-commit. It understands only a commit that is sent as a plain query, as asyncpg and asyncmy do; encrypted sessions and
-other protocols pass uncut and without any commit.
+commit: a COMMIT that is sent as a plain query, as asyncpg and asyncmy do; and on PostgreSQL a prepared statement that
+writes outside a transaction, for it commits by itself. Encrypted sessions and other protocols pass uncut and without
+any commit.
 """
 
 import re
@@ -10,6 +11,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 _COMMIT = re.compile(rb"(?:\A|;)\s*COMMIT\b", re.IGNORECASE)
+_BEGIN = re.compile(rb"\A\s*(?:BEGIN|START TRANSACTION)\b", re.IGNORECASE)
+_END = re.compile(rb"(?:\A|;)\s*(?:COMMIT|ROLLBACK|END)\b", re.IGNORECASE)
+_WRITES = re.compile(rb"\b(?:INSERT\s+INTO|UPDATE\s+\w+|DELETE\s+FROM)\b", re.IGNORECASE)
 _TLS_HANDSHAKE = b"\x16"
 _STARTUP_HEAD = 8  # PostgreSQL: the length, and a version or a request
 _STARTUP_START = b"\0\0"  # no client starts with a message of 64 KiB
@@ -55,6 +59,9 @@ class PostgresWire:
         self._rest = b""
         self._in_session = False
         self._is_encrypted = False
+        self._in_transaction = False
+        self._writing: dict[bytes, bool] = {}
+        """Whether a prepared statement writes, by its name."""
 
     def cut(self, chunk: bytes) -> Iterator[Message]:
         self._rest += chunk
@@ -64,8 +71,21 @@ class PostgresWire:
             self._rest = b""
         while (size := self._size_of_next()) is not None:
             data, self._rest = self._rest[:size], self._rest[size:]
-            yield Message(data, asks_for_commit=self._in_session and data[:1] == b"Q" and _is_commit(data[5:]))
+            yield Message(data, asks_for_commit=self._in_session and self._commits(data[:1], data[5:]))
             self._in_session |= _postgres_major(data) == self.STARTUP_MAJOR
+
+    def _commits(self, kind: bytes, body: bytes) -> bool:
+        match kind:
+            case b"Q":
+                self._in_transaction = bool(_BEGIN.search(body)) or (self._in_transaction and not _END.search(body))
+                return _is_commit(body)
+            case b"P":
+                name, _, text = body.partition(b"\0")
+                self._writing[name] = _WRITES.search(text) is not None
+            case b"B":
+                _portal, name, *_ = body.split(b"\0", 2)
+                return self._writing.get(name, False) and not self._in_transaction
+        return False
 
     def _size_of_next(self) -> int | None:
         head = 1 if self._in_session else 0

@@ -167,7 +167,7 @@ class Assigning(Asking):
         return found[0]
 
     async def _notices(self, end: ItemEnd, work: Work) -> list[Assignment]:
-        (item,) = await self._again(lambda: self._store.loads([end.item_id]))
+        (item,) = (await self._again(lambda: self._store.loads([end.item_id]))).items
         return notices(end, work, item.number, item.info, await self._again(self._store.generation))
 
     async def _refuse_own(self, queued: Queued) -> Work:
@@ -183,7 +183,7 @@ class Assigning(Asking):
     async def _too_late(self, item_id: int, claimed: int | None, end: _Reported) -> Answer:
         """What to answer when nothing was changed. A report that was made already, and counted, is told so: its answer
         may have been lost."""
-        items = await self._again(lambda: self._store.loads([item_id]))
+        items = (await self._again(lambda: self._store.loads([item_id]))).items
         if not items:
             return Answer.UNKNOWN
         ended = await self._again(lambda: self._store.attempts(items[0].run_id))

@@ -114,6 +114,11 @@ class Rounds:
         return len(self._waiting)
 
     @property
+    def is_pressed(self) -> bool:
+        """Whether items whose time has come are held back, or may be: a seat that is given back could be theirs."""
+        return bool(self._heaps or self._unsorted)
+
+    @property
     def seated(self) -> int:
         return len(self._seats)
 

@@ -54,6 +54,7 @@ class Dispatcher(Loop):
         self._on_round = on_round
         self._board = Rounds()
         self._told = True
+        self._freed = False
         self._due_s: float | None = None
         self._pause_s = SHORTEST_S
         self.given = 0
@@ -64,13 +65,19 @@ class Dispatcher(Loop):
         self._told = True
         super().wake()
 
+    def freed(self) -> None:
+        """Seats were given back. That is no hurry unless something waits for one: the next round learns of it."""
+        self._freed = True
+        if self._board.is_pressed:
+            super().wake()
+
     async def once(self) -> float:
         node_id = self._identity.id
         if node_id is None:
             self._board.forget()
             return 0.2
         told, self._told = self._told, False
-        if self._is_holder and (told or self._is_due()):
+        if self._is_holder and (told or self._can_fill() or self._is_due()):
             return await self._make_round(node_id)
         pulse = await self._store.pulse(node_id)
         if self._executor is not None and pulse.granted > self._executor.last_round:
@@ -83,6 +90,10 @@ class Dispatcher(Loop):
     @property
     def _is_holder(self) -> bool:
         return self._board.epoch is not None
+
+    def _can_fill(self) -> bool:
+        """Whether seats were given back that something waits for."""
+        return self._freed and self._board.is_pressed
 
     def _is_due(self) -> bool:
         return self._due_s is not None and self._clock.monotonic() >= self._due_s
@@ -98,6 +109,7 @@ class Dispatcher(Loop):
         return any(pulse.now_us - at > patience_us for at in waits)
 
     async def _make_round(self, node_id: int) -> float:
+        self._freed = False
         done = await self._store.dispatch(node_id, self._board, batch_max=self._config.batch_max)
         self.given += done.given
         self._hand_over(done, node_id)
@@ -108,7 +120,7 @@ class Dispatcher(Loop):
         self._due_s = None
         if done.next_us is not None:
             self._due_s = self._clock.monotonic() + max(done.next_us - done.now_us, 0) / 1_000_000
-        return 0.0 if done.more else self._rest_s()
+        return 0.0 if done.more or self._can_fill() else self._rest_s()
 
     def _hand_over(self, done: Round, node_id: int) -> None:
         if self._executor is None:

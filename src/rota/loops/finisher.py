@@ -45,8 +45,11 @@ class Finisher(Loop):
         identity: Identity,
         live: Live,
         loader: Loader,
+        *,
+        gather_s: float = 0.0,
     ) -> None:
         super().__init__(clock)
+        self._gather_s = gather_s
         self._store = store
         self._config = config
         self._identity = identity
@@ -60,12 +63,16 @@ class Finisher(Loop):
     async def once(self) -> float:
         if self._moment is None:
             self._moment = Moment(self._clock, await self._store.now())
+        early_s = self._early_s()
+        if early_s > 0:
+            return early_s
         over = self._take()
         starts = self._starts(self._moment)
         ends = [end for it in over if (end := self._end(*it, self._moment)) is not None]
         starts += [self._outside(it, end, self._moment) for it, end in over if _is_outside(it, end)]
         if not ends and not starts:
             return START_S if self._live.begun else 3600.0
+        self._live.written_s = self._clock.monotonic()
         try:
             told = await self._notices(over, ends)
             done = await self._store.finish(ends, starts, rule=Advance(), notices=told)
@@ -96,6 +103,12 @@ class Finisher(Loop):
             if work is not None:
                 found[end.item_id] = notices(end, work, attempt.number, attempt.info, self._identity.generation)
         return found
+
+    def _early_s(self) -> float:
+        """For how much longer ends shall gather: a transaction for each would cost more than they do."""
+        if len(self._live.over) >= self._config.batch_max:
+            return 0.0
+        return self._live.written_s + self._gather_s - self._clock.monotonic()
 
     def _take(self) -> list[tuple[Attempt, AttemptEnd]]:
         over = self._live.over

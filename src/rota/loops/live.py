@@ -20,6 +20,8 @@ class Live:
         self.attempts: dict[int, Attempt] = {}
         self.begun: dict[int, float] = {}
         """When attempts (by item) started, by the monotonic clock, while their start is not written yet."""
+        self.written_s = 0.0
+        """When the last batch of ends was begun, by the monotonic clock."""
         self.over: deque[tuple[Attempt, AttemptEnd]] = deque()
         self.wake_finisher: Callable[[], None] = lambda: None
         self.idle = asyncio.Event()

@@ -36,15 +36,13 @@ class Loader:
     async def attempts(self, grants: Sequence[Grant], generation: int) -> list[Attempt]:
         """The attempts of these grants, in their order. Items that are gone are left out."""
         granted = [(it, grant) for grant in grants for it in grant.items]
-        items = {item.id: item for item in await self._store.loads([it.item_id for it, _ in granted])}
-        known = await self._known({it.run_id for it, _ in granted})
+        items, known = await self._load([it for it, _ in granted])
         made = (_attempt(it, grant, items.get(it.item_id), known, generation) for it, grant in granted)
         return [attempt for attempt in made if attempt is not None]
 
     async def policies(self, queued: Sequence[Queued]) -> dict[int, Policy]:
         """What says what becomes of live items."""
-        items = {item.id: item for item in await self._store.loads([it.item_id for it in queued])}
-        known = await self._known({it.run_id for it in queued})
+        items, known = await self._load(queued)
         found: dict[int, Policy] = {}
         for it in queued:
             item, work = items.get(it.item_id), known.works.get(it.run_id)
@@ -56,17 +54,27 @@ class Loader:
 
     async def work_of(self, run_ids: set[int]) -> dict[int, Work]:
         """The assignments of those of the runs that are one."""
-        return (await self._known(run_ids)).works
+        works, missing = self._remembered(run_ids)
+        return (await self._known(works, (await self._store.loads([], missing)).runs if missing else [])).works
 
-    async def _known(self, run_ids: set[int]) -> _Known:
-        """All that is needed of these runs, remembered or read. What is remembered for later is no part of the answer:
-        a large batch may push it out."""
+    async def _load(self, wanted: Sequence[Granted | Queued]) -> tuple[dict[int, Item], _Known]:
+        """The items, and all that is needed of their runs."""
+        works, missing = self._remembered({it.run_id for it in wanted})
+        found = await self._store.loads([it.item_id for it in wanted], missing)
+        return {item.id: item for item in found.items}, await self._known(works, found.runs)
+
+    def _remembered(self, run_ids: set[int]) -> tuple[dict[int, Work], list[int]]:
+        """The assignments among these runs that are remembered, and the runs that must be read."""
         works = {run_id: work for run_id in run_ids if (work := self._works.get(run_id)) is not None}
-        missing = [run_id for run_id in run_ids if run_id not in works]
-        runs = {run.id: run for run in await self._store.runs_of(missing)} if missing else {}
+        return works, [run_id for run_id in run_ids if run_id not in works]
+
+    async def _known(self, works: dict[int, Work], found: Sequence[Run]) -> _Known:
+        """What was remembered and what was found, with the definitions that it needs. What is remembered for later is
+        no part of the answer: a large batch may push it out."""
+        runs = {run.id: run for run in found}
         works |= {run.id: run.work for run in runs.values() if run.work is not None}
         versions = {(run.job_id, run.version) for run in runs.values() if run.work is None}
-        definitions = {it: found for it in versions if (found := self._definitions.get(it)) is not None}
+        definitions = {it: known for it in versions if (known := self._definitions.get(it)) is not None}
         unknown = [it for it in versions if it not in definitions]
         if unknown:
             definitions |= await self._store.definitions(unknown)

@@ -10,8 +10,10 @@ from rota.model.standing import Retention
 from rota.ports import Clock, LogStore, Store
 
 BATCH = 200
+CLOSE_BATCH = 50
 CLOSE_S = 5.0
-MORE_S = 0.05
+MORE_S = 0.02
+"""A rest between two batches: others wait for the same processors."""
 
 
 class Pruner(Loop):
@@ -24,12 +26,15 @@ class Pruner(Loop):
         self._logs = logs
         self._wanted = Retention(age_s=config.days * 86400.0, runs_max=config.runs_max, history_s=config.days * 86400.0)
         self._next_s = 0.0
+        self._looked_id = 0
+        """The last run that was looked at, unless that was the last of all."""
         self.pruned = 0
 
     async def once(self) -> float:
-        closed = await self._store.close_runs(limit=BATCH)
-        if closed == BATCH:
-            return 0.0
+        closed = await self._store.close_runs(after_id=self._looked_id, limit=CLOSE_BATCH)
+        self._looked_id = closed.last_id or 0
+        if closed.last_id is not None:
+            return MORE_S
         if self._clock.monotonic() >= self._next_s:
             if await self._prune():
                 return MORE_S

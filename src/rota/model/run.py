@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -76,6 +77,13 @@ class Run(Value, frozen=True, kw_only=True):
     @property
     def unique(self) -> RunKey:
         return RunKey(self.job_id, self.cause, self.key)
+
+
+class Loads(NamedTuple):
+    """Items and runs that were read together."""
+
+    items: Sequence[Item]
+    runs: Sequence[Run]
 
 
 class Event(Value, frozen=True, kw_only=True):

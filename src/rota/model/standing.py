@@ -36,6 +36,13 @@ class Standing(Value, frozen=True, kw_only=True):
     """For a run that waits by its overlap policy: the runs (ids) of its key that are live and older."""
 
 
+class Closed(Value, frozen=True, kw_only=True):
+    """How many runs were closed, and the last that was looked at if there may be more behind it."""
+
+    count: int
+    last_id: int | None
+
+
 class QuotaCount(Value, frozen=True, kw_only=True):
     tenant: str
     quota: str

@@ -24,7 +24,7 @@ from rota.model.moment import micros, moment
 from rota.model.node import NodeState
 from rota.model.plan import Rule
 from rota.model.run import Item, Run, RunKey
-from rota.model.standing import Cancelled
+from rota.model.standing import Cancelled, Closed
 from rota.model.states import Cause, ItemState, Outcome
 from rota.model.value import encode
 from rota.model.work import Assignment, AttemptRecord, quota_limit, spread
@@ -47,13 +47,14 @@ class Finishing(Rounds):
             raise numbers_taken(taken)
         return self._assign(wanted, Cause.ASSIGN)
 
-    async def close_runs(self, *, limit: int) -> int:
-        still_open = [run for run in self._runs.values() if run.job_id == 0 and run.ended_at is None]
-        over = [run for run in map(self._derived, still_open) if run.ended_at is not None][:limit]
+    async def close_runs(self, *, after_id: int = 0, limit: int) -> Closed:
+        still_open = sorted(it.id for it in self._runs.values() if it.job_id == 0 and it.ended_at is None)
+        ids = [run_id for run_id in still_open if run_id > after_id][:limit]
+        over = [run for run in (self._derived(self._runs[it]) for it in ids) if run.ended_at is not None]
         for run in over:
             self._put(run)
             self._record(f"run.{run.state}", {"was": "running"}, run_id=run.id)
-        return len(over)
+        return Closed(count=len(over), last_id=ids[-1] if len(ids) == limit else None)
 
     async def finish(
         self,

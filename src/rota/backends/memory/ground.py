@@ -108,10 +108,12 @@ class Ground:
 
     def _tell(self, kind: ArrivalKind, *, ready: Sequence[Ready] = (), item_ids: Sequence[int] = ()) -> None:
         if ready or item_ids:
-            self._nudge(Arrival(kind, ready, item_ids))
+            self._arrivals.append((self._now_us(), Arrival(kind, ready, item_ids)))
+            self._wake("seats" if kind in (ArrivalKind.ENDED, ArrivalKind.OUTSIDE) else "dispatch")
 
-    def _nudge(self, arrival: Arrival = Arrival(ArrivalKind.ENDED)) -> None:  # noqa: B008 - a value
-        self._arrivals.append((self._now_us(), arrival))
+    def _nudge(self) -> None:
+        """Something changed that is about no item."""
+        self._arrivals.append((self._now_us(), Arrival(ArrivalKind.ENDED)))
         self._wake("dispatch")
 
     def _wake(self, topic: str) -> None:

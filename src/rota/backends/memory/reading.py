@@ -11,7 +11,7 @@ from rota.backends.memory.deciding import Deciding
 from rota.backends.record import ended_state
 from rota.model.job import Definition, Job, JobName
 from rota.model.plan import JobFilter, Pending, RunFilter, Upcoming
-from rota.model.run import Event, Item, Run
+from rota.model.run import Event, Item, Loads, Run
 from rota.model.work import AttemptRecord, Queued
 
 
@@ -75,8 +75,9 @@ class Reading(Deciding):
     async def items(self, run_id: int) -> tuple[Item, ...]:
         return tuple(self._shown_of([run_id]))
 
-    async def loads(self, item_ids: Sequence[int]) -> Sequence[Item]:
-        return [self._shown(self._items[it]) for it in item_ids if it in self._items]
+    async def loads(self, item_ids: Sequence[int], run_ids: Sequence[int] = ()) -> Loads:
+        items = [self._shown(self._items[it]) for it in item_ids if it in self._items]
+        return Loads(items, [self._runs[it] for it in run_ids if it in self._runs])
 
     async def queued(
         self,

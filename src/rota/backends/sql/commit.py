@@ -13,8 +13,8 @@ from rota.backends.sql.database import Lost
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.queue import ask_to_stop, cancel_items, enqueue, live_states, unstarted, withdraw
 from rota.backends.sql.rows import ITEM, advance_row, event_rows, item_of, item_rows, job_row, run_rows, to_us
-from rota.backends.sql.sets import Change
-from rota.backends.sql.transaction import Transaction, reserve
+from rota.backends.sql.sets import Change, Insert
+from rota.backends.sql.transaction import Transaction
 from rota.model.job import Definition, Job
 from rota.model.plan import JobChange, NewJob, Plan, RunMove
 from rota.model.run import Item, Run
@@ -32,19 +32,19 @@ def commit(tx: Transaction, plan: Plan, now: datetime) -> list[Run]:
     _change(conn, dialect, [change for change in plan.jobs if change.kind is None], ADVANCE)
     _change(conn, dialect, [change for change in plan.jobs if change.kind is not None], REVISION)
     versions = [change.now for change in plan.jobs if change.now.version != change.was.version]
-    dialect.insert(conn, schema.job_version, [_version_row(job, now, tx.actor) for job in versions])
+    tx.write(Insert(schema.job_version), [_version_row(job, now, tx.actor) for job in versions])
     followers = _followers(tx, plan.moves)
     run_ids = tx.ids("run", len(plan.runs))
     row_ids = tx.ids("row", row_ids_needed(plan, followers))
     written = rows(plan, now, tx.actor, NewIds(job_ids, run_ids, row_ids), followers)
-    dialect.insert(conn, schema.run, run_rows(written.runs))
-    dialect.insert(conn, schema.item, item_rows(written.items), ITEM)
+    tx.write(Insert(schema.run), run_rows(written.runs))
+    tx.write(Insert(schema.item, ITEM), item_rows(written.items))
     places = written.places + _move(tx, plan.moves, followers, now)
     lanes = tx.lane_ids(place.lane for place in places)
     enqueue(tx, [(place.ready(lanes[place.lane]), round(place.hold_s * 1_000_000)) for place in places])
     if plan.cancels:
         _cancel(tx, [live.id for live in plan.cancels])
-    dialect.insert(conn, schema.event, event_rows(written.events))
+    tx.write(Insert(schema.event), event_rows(written.events))
     return written.runs
 
 
@@ -58,7 +58,7 @@ def _cancel(tx: Transaction, run_ids: Sequence[int]) -> None:
 def _create(conn: Connection, dialect: Dialect, new: Sequence[NewJob], now: datetime, actor: str) -> list[int]:
     if not new:
         return []
-    start = reserve(conn, dialect, "job", len(new))
+    start = dialect.reserve(conn, "job", len(new))
     jobs = [Job.created(start + n, it.definition, it.digest, it.next, now) for n, it in enumerate(new)]
     dialect.insert(conn, schema.job, [tuple(job_row(job).values()) for job in jobs])
     dialect.insert(conn, schema.job_version, [_version_row(job, now, actor) for job in jobs])

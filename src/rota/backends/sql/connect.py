@@ -11,7 +11,7 @@ from sqlalchemy import URL, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from rota.backends.sql.database import Database, Engines, FileDatabase, ServerDatabase
+from rota.backends.sql.database import READERS, TURN_S, WRITERS, Database, Engines, FileDatabase, ServerDatabase
 from rota.backends.sql.dialect import IDLE_S, LOCK_S, STATEMENT_S, MySQL, PostgreSQL, SQLite
 from rota.backends.sql.rows import to_us
 from rota.errors import InvalidInput, StoreRefused
@@ -110,16 +110,16 @@ def _engines(url: URL, settings: dict[str, Any]) -> Engines:
             isolation_level="AUTOCOMMIT",
             pool_size=size,
             max_overflow=0,
-            pool_timeout=10,
+            pool_timeout=TURN_S,
             pool_reset_on_return=None,
             skip_autocommit_rollback=True,  # half of what an idle node asks of MariaDB would be rollbacks of nothing
         )
 
     try:
         writer = create_async_engine(
-            url, connect_args=settings, isolation_level="READ COMMITTED", pool_size=4, max_overflow=0, pool_timeout=10
+            url, connect_args=settings, isolation_level="READ COMMITTED", pool_size=WRITERS, max_overflow=0
         )
-        return Engines(writer=writer, reader=single(2), beat=single(1), ear=single(1))
+        return Engines(writer=writer, reader=single(READERS), beat=single(1), ear=single(1))
     except ModuleNotFoundError as error:
         extra = "postgres" if "asyncpg" in str(error) else "mysql"
         raise StoreRefused(f"the driver of this store is not installed: pip install 'rota[{extra}]'") from None

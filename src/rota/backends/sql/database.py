@@ -29,7 +29,7 @@ from rota.errors import CommitUnknown, StoreError, StoreFault, StoreUnavailable
 from rota.ports import Clock
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -56,6 +56,11 @@ class Database(Protocol):
         """Run a transaction and commit it durably."""
         ...
 
+    async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
+        """Run reads that lock nothing, and then one statement that writes and commits by itself: when `is_sent`, it may
+        have. Where the database writes with several statements, it is a transaction."""
+        ...
+
     async def beat(self, work: Work[T]) -> T:
         """Run one statement that writes, on a connection that nothing else uses, and give up soon."""
         ...
@@ -69,6 +74,12 @@ class Database(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+WRITERS, READERS = 4, 4
+"""How many connections a process has at most for transactions, and for single statements."""
+TURN_S = 10.0
+"""How long to wait for one of them."""
 
 
 class Lost(Exception):
@@ -85,26 +96,72 @@ class Engines(NamedTuple):
     ear: AsyncEngine
 
 
+class Lines:
+    """The connections of an engine, kept at hand: to take one from the pool and give it back costs as much as two
+    statements do. One that was in use when something failed goes back, to be repaired or thrown away."""
+
+    def __init__(self, engine: AsyncEngine, size: int) -> None:
+        self.engine = engine
+        self._turns = asyncio.Semaphore(size)
+        self._free: list[AsyncConnection] = []
+
+    async def run(self, work: Work[T]) -> T:
+        """Do something with a connection that nobody else uses meanwhile. It must leave no transaction open."""
+        async with asyncio.timeout(TURN_S):
+            await self._turns.acquire()
+        try:
+            conn = self._free.pop() if self._free else await self.engine.connect()
+            try:
+                result = await conn.run_sync(work)
+            except BaseException as error:
+                await conn.__aexit__(None, None, None)  # unlike close, it goes on when it is cancelled
+                if isinstance(error, DBAPIError) and error.connection_invalidated:
+                    await self._drop()  # the others have probably died with it
+                raise
+            self._free.append(conn)
+            return result
+        finally:
+            self._turns.release()
+
+    async def close(self) -> None:
+        await self._drop()
+        await self.engine.dispose()
+
+    async def _drop(self) -> None:
+        free, self._free = self._free, []
+        for conn in free:
+            await conn.close()
+
+
 class ServerDatabase:
     """A database server, through an asynchronous driver."""
 
     def __init__(self, dialect: Dialect, engines: Engines, clock: Clock) -> None:
         self.dialect = dialect
         self.engines = engines
-        self._writer = engines.writer
-        self._reader = engines.reader
+        self._writer = Lines(engines.writer, WRITERS)
+        self._reader = Lines(engines.reader, READERS)
         self._clock = clock
         self._ears: list[Ear] = []
 
     async def read(self, work: Work[T]) -> T:
         async def once() -> T:
-            async with asyncio.timeout(PATIENCE_S), self._reader.connect() as conn:
-                return await conn.run_sync(work)
+            async with asyncio.timeout(PATIENCE_S):
+                return await self._reader.run(work)
 
         return await again(once, self.dialect, self._clock)
 
     async def write(self, work: Work[T]) -> T:
         return await again(partial(self._write_once, work), self.dialect, self._clock)
+
+    async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
+        if not self.dialect.writes_in_one:
+            return await self.write(work)
+
+        async def once() -> T:
+            return await self._committed(self._reader.run(work), is_sent)
+
+        return await again(once, self.dialect, self._clock)
 
     async def beat(self, work: Work[T]) -> T:
         async def once() -> T:
@@ -119,7 +176,7 @@ class ServerDatabase:
 
     async def exclusively(self, work: Work[T]) -> T:
         async def once() -> T:
-            async with self._reader.connect() as conn:
+            async with self.engines.reader.connect() as conn:
                 try:
                     await conn.run_sync(self.dialect.migration_lock)
                     return await conn.run_sync(work)
@@ -135,23 +192,36 @@ class ServerDatabase:
     async def close(self) -> None:
         for ear in self._ears:
             await ear.close()
-        for engine in self.engines:
-            await engine.dispose()
+        await self._writer.close()
+        await self._reader.close()
+        await self.engines.beat.dispose()
+        await self.engines.ear.dispose()
 
     async def _write_once(self, work: Work[T]) -> T:
-        async with self._writer.connect() as conn:
-            async with asyncio.timeout(PATIENCE_S):
-                result = await conn.run_sync(work)
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    await conn.commit()
-            except DBAPIError as error:
-                if self.dialect.code(error) in self.dialect.retryable and not error.connection_invalidated:
-                    raise
-                raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error.orig}") from error
-            except (TimeoutError, OSError) as error:
-                raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error}") from error
+        committing = False
+
+        def whole(conn: Connection) -> T:
+            nonlocal committing
+            result = work(conn)
+            committing = True
+            conn.commit()
             return result
+
+        return await self._committed(self._writer.run(whole), lambda: committing)
+
+    async def _committed(self, work: Awaitable[T], is_sent: Callable[[], bool]) -> T:
+        """What came of a transaction. A fault after the commit was sent tells nothing of it, unless the server does."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await work
+        except DBAPIError as error:
+            if self.dialect.has_refused(error) or not is_sent():
+                raise
+            raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error.orig}") from error
+        except (TimeoutError, OSError) as error:
+            if not is_sent():
+                raise
+            raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error}") from error
 
 
 class FileDatabase:
@@ -169,6 +239,9 @@ class FileDatabase:
 
     async def write(self, work: Work[T]) -> T:
         return await again(partial(self._hop, partial(self._transaction, "IMMEDIATE", work)), self.dialect, self._clock)
+
+    async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
+        return await self.write(work)
 
     async def beat(self, work: Work[T]) -> T:
         return await self.write(work)

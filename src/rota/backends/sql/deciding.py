@@ -7,12 +7,14 @@ so that what was read is what the lock protects. The writes are fenced once more
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select, true
+from sqlalchemy import Connection, Select, and_, func, select, true
 
 from rota.backends.sql import schema
 from rota.backends.sql.commit import commit
+from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.ground import Ground
 from rota.backends.sql.queue import STARTED, live_states
 from rota.backends.sql.rows import item_of, job_of, run_of
@@ -157,8 +159,8 @@ class Deciding(Ground):
     def _runs_by_id(self, conn: Connection, run_ids: Sequence[int]) -> tuple[Run, ...]:
         if not run_ids:
             return ()
-        query = select(schema.run).where(self._dialect.among(schema.run.c.id, run_ids)).order_by(schema.run.c.id)
-        return tuple(run_of(row) for row in conn.execute(query))
+        wanted = {"ids": self._dialect.listed(run_ids)}
+        return tuple(run_of(row) for row in conn.execute(_runs_by_id(self._dialect), wanted))
 
     def _items_of(self, conn: Connection, run_ids: Sequence[int]) -> tuple[Item, ...]:
         if not run_ids:
@@ -223,3 +225,9 @@ class Deciding(Ground):
                 run = run_of(row)
                 found[run.unique] = run
         return found
+
+
+@lru_cache
+def _runs_by_id(dialect: Dialect) -> Select[Any]:
+    r = schema.run.c
+    return select(schema.run).where(dialect.among_named(r.id, "ids")).order_by(r.id)

@@ -3,7 +3,7 @@ errors mean what, and which of their settings would lose what was acknowledged."
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import (
@@ -21,12 +21,13 @@ from sqlalchemy import (
     literal_column,
     select,
     text,
+    update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 
 from rota.backends.sql import schema
-from rota.backends.sql.sets import Change, MySQLSets, PostgreSQLSets, SQLiteSets, array_text
+from rota.backends.sql.sets import Change, MySQLSets, PostgreSQLSets, SQLiteSets, Write, array_text
 from rota.model.value import encode
 
 STATEMENT_S = 10
@@ -43,6 +44,8 @@ class Dialect(Protocol):
     name: str
     retryable: frozenset[str]
     """Codes of errors after which the whole transaction may be made again."""
+    writes_in_one: bool
+    """Whether `write` is one statement, so that it needs no transaction around it."""
 
     def now_us(self, conn: Connection) -> int:
         """The database's clock."""
@@ -80,16 +83,27 @@ class Dialect(Protocol):
         """Change many rows at once. Returns how many still were as they were read."""
         ...
 
+    def reserve(self, conn: Connection, name: str, count: int) -> int:
+        """Reserve numbers that nobody else will get; returns the first."""
+        ...
+
     def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
         """Take all arrivals (kind, data) that are committed, waiting for no others."""
         ...
 
-    def tell(self, conn: Connection, arrivals: Sequence[tuple[Any, ...]], topics: Sequence[str]) -> None:
-        """Insert arrivals, and wake those who listen when this transaction commits, where the database can."""
+    def write(
+        self, conn: Connection, writes: Mapping[Write, Sequence[tuple[Any, ...]]], topics: Sequence[str] = ()
+    ) -> int:
+        """Write to several tables, none of them twice; and wake those who listen to these topics when this transaction
+        commits, where the database can. Says how many rows the last of the writes touched, if there are no topics."""
         ...
 
     def code(self, error: DBAPIError) -> str:
         """The database's own code of an error."""
+        ...
+
+    def has_refused(self, error: DBAPIError) -> bool:
+        """Whether the server itself said that it has not done what would have committed."""
         ...
 
     def weaknesses(self, conn: Connection) -> list[str]:
@@ -103,6 +117,7 @@ class Dialect(Protocol):
 
 class PostgreSQL(PostgreSQLSets):
     name = "postgresql"
+    writes_in_one = True
     retryable = frozenset({"40001", "40P01", "55P03", "23505"})
     session = {  # noqa: RUF012 - read only
         "statement_timeout": f"{STATEMENT_S}s",
@@ -135,14 +150,19 @@ class PostgreSQL(PostgreSQLSets):
         found = conn.exec_driver_sql("DELETE FROM rota_arrival RETURNING id, kind, data").all()
         return [(kind, data) for _, kind, data in sorted(tuple(row) for row in found)]
 
-    def tell(self, conn: Connection, arrivals: Sequence[tuple[Any, ...]], topics: Sequence[str]) -> None:
-        told = f"WITH told AS ({self.insert_text(schema.arrival)})" if arrivals else ""
-        place = len(schema.arrival.columns) + 1 if arrivals else 1
-        sql = f"{told} SELECT pg_notify('rota', topic) FROM unnest(${place}::text::text[]) AS topic"  # noqa: S608 - no input in it
-        conn.exec_driver_sql(sql, (*self.arrays(arrivals), array_text(topics)))
-
     def code(self, error: DBAPIError) -> str:
         return str(getattr(error.orig, "sqlstate", None) or "")
+
+    def has_refused(self, error: DBAPIError) -> bool:
+        """A server that is stopped (57P0x) says so even of what it has committed, if it waited for a standby."""
+        code = self.code(error)
+        return bool(code) and not code.startswith(("57P", "08")) and not error.connection_invalidated
+
+    def reserve(self, conn: Connection, name: str, count: int) -> int:
+        """In one statement, for it may commit by itself."""
+        counted = update(schema.counter).where(schema.counter.c.name == name)
+        c = schema.counter.c
+        return int(conn.scalars(counted.values(next=c.next + count).returning(c.next)).one()) - count
 
     def weaknesses(self, conn: Connection) -> list[str]:
         found = []
@@ -171,6 +191,7 @@ class MySQL(MySQLSets):
     """MySQL 8 and MariaDB 10.6 or newer."""
 
     name = "mysql"
+    writes_in_one = False
     retryable = frozenset({"1205", "1213", "1062", "1020"})
 
     def now_us(self, conn: Connection) -> int:
@@ -195,12 +216,15 @@ class MySQL(MySQLSets):
         """By id, for a scan that deletes would wait for rows that are not committed."""
         return _read_and_delete(self, conn)
 
-    def tell(self, conn: Connection, arrivals: Sequence[tuple[Any, ...]], topics: Sequence[str]) -> None:
-        self.insert(conn, schema.arrival, arrivals)
-
     def code(self, error: DBAPIError) -> str:
         arguments = getattr(error.orig, "args", ())
         return str(arguments[0]) if arguments else ""
+
+    def has_refused(self, error: DBAPIError) -> bool:
+        return self.code(error) in self.retryable and not error.connection_invalidated
+
+    def reserve(self, conn: Connection, name: str, count: int) -> int:
+        return _lock_and_count(self, conn, name, count)
 
     def weaknesses(self, conn: Connection) -> list[str]:
         found = []
@@ -221,6 +245,7 @@ _MYSQL_NOW = text("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)
 
 class SQLite(SQLiteSets):
     name = "sqlite"
+    writes_in_one = False
     retryable = frozenset({"SQLITE_BUSY_SNAPSHOT", "SQLITE_CONSTRAINT_UNIQUE"})
 
     def __init__(self, now_us: Callable[[], int]) -> None:
@@ -249,11 +274,14 @@ class SQLite(SQLiteSets):
     def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
         return _read_and_delete(self, conn)
 
-    def tell(self, conn: Connection, arrivals: Sequence[tuple[Any, ...]], topics: Sequence[str]) -> None:
-        self.insert(conn, schema.arrival, arrivals)
-
     def code(self, error: DBAPIError) -> str:
         return str(getattr(error.orig, "sqlite_errorname", ""))
+
+    def has_refused(self, error: DBAPIError) -> bool:
+        return True  # it is a part of this process
+
+    def reserve(self, conn: Connection, name: str, count: int) -> int:
+        return _lock_and_count(self, conn, name, count)
 
     def weaknesses(self, conn: Connection) -> list[str]:
         found = []
@@ -267,6 +295,13 @@ class SQLite(SQLiteSets):
 
     def migration_lock(self, conn: Connection) -> None:
         pass  # the migration itself runs in an exclusive transaction
+
+
+def _lock_and_count(dialect: Dialect, conn: Connection, name: str, count: int) -> int:
+    c = schema.counter.c
+    start: int = conn.scalars(dialect.locked(select(c.next).where(c.name == name))).one()
+    conn.execute(update(schema.counter).where(c.name == name).values(next=start + count))
+    return start
 
 
 def _read_and_delete(dialect: Dialect, conn: Connection) -> Sequence[tuple[str, str]]:

@@ -11,13 +11,14 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Delete, Row, Select, delete, select, update
+from sqlalchemy import Row, Select, select, update
 
 from rota.backends.record import AVOIDED
 from rota.backends.sql import schema
 from rota.backends.sql.assigning import Assigning, put_assignment
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.members import DISCONNECTED, give_up, lock_dispatch
+from rota.backends.sql.outright import end_outright, may_end_outright
 from rota.backends.sql.queue import (
     ASSIGNED,
     CANCELLED,
@@ -29,7 +30,7 @@ from rota.backends.sql.queue import (
     clean,
 )
 from rota.backends.sql.rows import from_us
-from rota.backends.sql.sets import Change
+from rota.backends.sql.sets import Change, Insert, Remove
 from rota.backends.sql.transaction import Transaction
 from rota.model.dispatch import Finished, ItemEnd, ItemStart, Ready
 from rota.model.plan import Rule
@@ -37,6 +38,7 @@ from rota.model.standing import Cancelled
 from rota.model.states import Cause, ItemState
 from rota.model.work import Assignment
 
+_OUT = Remove(schema.queue, "item_id")
 _END = Change(schema.item, ("id",), ("state", "ended_at", "result", "message"))
 _AGAIN = Change(
     schema.queue,
@@ -67,6 +69,12 @@ class Finishing(Assigning):
             self._settle(tx, batch, rule)
             return Finished(now_us=tx.now_us, stale=frozenset(batch.stale))
 
+        def outright(tx: Transaction) -> Finished:
+            stale = end_outright(tx, ends)
+            return Finished(now_us=tx.now_us, stale=frozenset(stale))
+
+        if not starts and not notices and may_end_outright(self._dialect, ends):
+            return await self._transact(outright, at_once=True)
         return await self._transact(work)
 
     async def rescue(
@@ -225,8 +233,8 @@ class _Batch:
                 left.append((start.item_id, start.started_us, start.started_us + round(start.expires_s * 1_000_000)))
             elif start.expires_s is None and row.state == ASSIGNED:
                 began.append((start.item_id, start.started_us))
-        tx.dialect.update(tx.conn, _START, began)
-        tx.dialect.update(tx.conn, _LEAVE, left)
+        tx.write(_START, began)
+        tx.write(_LEAVE, left)
         tx.outside += [item_id for item_id, *_ in left]
         _drop_asked(tx, [item_id for item_id, *_ in left if rows[item_id].cancel_at is not None])
 
@@ -250,11 +258,6 @@ def _rows_to_lock(dialect: Dialect) -> Select[Any]:
     return dialect.locked(select(*columns, now).where(dialect.among_named(q.item_id, "ids")).order_by(q.item_id))
 
 
-@lru_cache
-def _rows_to_delete(dialect: Dialect) -> Delete:
-    return delete(schema.queue).where(dialect.among_named(schema.queue.c.item_id, "ids"))
-
-
 def _is_current(end: ItemEnd, row: Row[Any]) -> bool:
     on_time = end.expired_us is None or row.expires_at == end.expired_us
     return bool(row.attempt == end.attempt and row.state != READY and on_time)
@@ -269,8 +272,8 @@ def _end(tx: Transaction, ends: Sequence[ItemEnd]) -> None:
         for it in ends
     ]
     ids = [it.item_id for it in ends]
-    tx.conn.execute(_rows_to_delete(tx.dialect), {"ids": tx.dialect.listed(ids)})
-    tx.dialect.update(tx.conn, _END, rows)
+    tx.write(_OUT, [(item_id,) for item_id in ids])
+    tx.write(_END, rows)
     tx.ended += ids
 
 
@@ -283,7 +286,7 @@ def _retry(tx: Transaction, ends: Sequence[tuple[ItemEnd, Row[Any]]]) -> None:
         rows.append((it.item_id, not_before, it.failures, it.losses, avoid))
         whose = (it.item_id, it.run_id, it.job_id, it.lane_id)
         tx.ready.append(Ready(*whose, row.start_by_at, not_before, it.attempt, it.failures, it.losses, avoid))
-    tx.dialect.update(tx.conn, _AGAIN, rows)
+    tx.write(_AGAIN, rows)
 
 
 def _write_attempts(tx: Transaction, ends: Sequence[ItemEnd]) -> None:
@@ -303,7 +306,7 @@ def _write_attempts(tx: Transaction, ends: Sequence[ItemEnd]) -> None:
         )
         for it in ends
     ]
-    tx.dialect.insert(tx.conn, schema.attempt, rows)
+    tx.write(Insert(schema.attempt), rows)
 
 
 def _drop_asked(tx: Transaction, item_ids: Sequence[int]) -> None:

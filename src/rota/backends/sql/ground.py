@@ -25,8 +25,9 @@ class Ground:
         self._ids = Ids()
         self._lanes: dict[Lane, int] = {}
 
-    async def _transact(self, work: Callable[[Transaction], T]) -> T:
-        """Make a transaction, again if it lost a race; then tell others and keep what it took."""
+    async def _transact(self, work: Callable[[Transaction], T], *, at_once: bool = False) -> T:
+        """Make a transaction, again if it lost a race; then tell others and keep what it took. `at_once`: it locks
+        nothing, and writes nothing but what it keeps until its end."""
         last: list[Transaction] = []
 
         def once(conn: Connection) -> T:
@@ -36,7 +37,7 @@ class Ground:
             tx.tell()
             return result
 
-        done = await self._db.write(once)
+        done = await (self._db.at_once(once, lambda: last[0].is_sent) if at_once else self._db.write(once))
         self._ids.keep(last[0].left)
         self._lanes.update(last[0].new_lanes)
         return done

@@ -18,7 +18,7 @@ from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.queue import READY
 from rota.backends.sql.reading import Reading
 from rota.backends.sql.rows import from_us
-from rota.backends.sql.transaction import Transaction, reserve
+from rota.backends.sql.transaction import Transaction
 from rota.model.dispatch import Ready
 from rota.model.node import Joined, Members, NewNode, Node, NodeState
 from rota.model.value import decode, encode
@@ -91,7 +91,7 @@ class Membership(Reading):
         return Members(now=from_us(int(found[0].now)), nodes=tuple(nodes))
 
     def _join(self, tx: Transaction, node: NewNode, lease_s: float) -> Joined:
-        node_id = reserve(tx.conn, self._dialect, "node", 1)  # two of one name join one after the other
+        node_id = self._dialect.reserve(tx.conn, "node", 1)  # two of one name join one after the other
         now = tx.read_clock()
         n, lease = schema.node.c, schema.lease.c
         namesakes = tx.conn.execute(select(n.id, n.joined).where(n.name == node.name, n.left_at.is_(None))).all()

@@ -10,6 +10,7 @@ from sqlalchemy import Row, Select, and_, delete, or_, select, update
 from rota.backends.sql import schema
 from rota.backends.sql.database import Lost
 from rota.backends.sql.rows import from_us
+from rota.backends.sql.sets import Insert
 from rota.backends.sql.transaction import Transaction
 from rota.model.dispatch import Ready
 from rota.model.states import ItemState
@@ -20,18 +21,21 @@ READY, ASSIGNED, RUNNING, CANCELLED = (
 )
 STARTED = (ASSIGNED, RUNNING)
 
-_NEW = (
-    "item_id",
-    "run_id",
-    "job_id",
-    "lane_id",
-    "state",
-    "start_by_at",
-    "not_before_at",
-    "attempt",
-    "failures",
-    "losses",
-    "hold_us",
+_NEW = Insert(
+    schema.queue,
+    (
+        "item_id",
+        "run_id",
+        "job_id",
+        "lane_id",
+        "state",
+        "start_by_at",
+        "not_before_at",
+        "attempt",
+        "failures",
+        "losses",
+        "hold_us",
+    ),
 )
 
 
@@ -42,7 +46,7 @@ def enqueue(tx: Transaction, new: Iterable[tuple[Ready, int]]) -> None:
         place = (it.item_id, it.run_id, it.job_id, it.lane_id, READY, it.start_by, it.not_before)
         rows.append((*place, 0, 0, 0, hold_us))
         tx.ready.append(it)
-    tx.dialect.insert(tx.conn, schema.queue, rows, _NEW)
+    tx.write(_NEW, rows)
 
 
 def withdraw(tx: Transaction, item_ids: Sequence[int]) -> None:
@@ -103,7 +107,7 @@ def cancel_outside(tx: Transaction, rows: Sequence[Row[Any]]) -> None:
         (row.item_id, row.attempt, "", row.round, row.assigned_at, row.started_at, tx.now_us, CANCELLED, None, None, 0)
         for row in rows
     ]
-    tx.dialect.insert(tx.conn, schema.attempt, lines)
+    tx.write(Insert(schema.attempt), lines)
     tx.ended += ids
 
 

@@ -21,7 +21,7 @@ from rota.backends.sql.queue import RUNNING, live_states, queued_of
 from rota.backends.sql.rows import attempt_of, event_of, from_us, item_of, job_of, run_of
 from rota.model.job import Definition, Job, JobName
 from rota.model.plan import JobFilter, RunFilter
-from rota.model.run import Event, Item, Run
+from rota.model.run import Event, Item, Loads, Run
 from rota.model.value import decode
 from rota.model.work import AttemptRecord, Queued
 
@@ -82,10 +82,13 @@ class Reading(Deciding):
     async def items(self, run_id: int) -> tuple[Item, ...]:
         return await self._db.read(lambda conn: self._items_of(conn, [run_id]))
 
-    async def loads(self, item_ids: Sequence[int]) -> Sequence[Item]:
-        wanted = {"ids": self._dialect.listed(item_ids)}
-        found = await self._db.read(lambda conn: conn.execute(_items_by_id(self._dialect), wanted).all())
-        return [item_of(row) for row in found]
+    async def loads(self, item_ids: Sequence[int], run_ids: Sequence[int] = ()) -> Loads:
+        def work(conn: Connection) -> Loads:
+            wanted = {"ids": self._dialect.listed(item_ids)}
+            items = [item_of(row) for row in conn.execute(_items_by_id(self._dialect), wanted)]
+            return Loads(items, self._runs_by_id(conn, run_ids))
+
+        return await self._db.read(work)
 
     async def queued(
         self,

@@ -7,18 +7,18 @@ what comes between the two is learned twice, which does no harm, instead of neve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select, update
+from sqlalchemy import Select, bindparam, func, select
 
 from rota.backends.sql import schema
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.limits import limit_of, remember
 from rota.backends.sql.members import Membership, joined_of, lock_dispatch, members_query
 from rota.backends.sql.queue import ASSIGNED, READY
-from rota.backends.sql.sets import Change
+from rota.backends.sql.sets import Change, Insert, Remove
 from rota.backends.sql.transaction import Transaction
 from rota.model.dispatch import (
     Arrival,
@@ -43,6 +43,8 @@ _GIVE = Change(
     fixed="state = 'assigned', attempt = t.attempt + 1",
     where="t.state = 'ready'",
 )
+_GRANT = Insert(schema.grant)
+_STATE = Change(schema.dispatch, ("id",), ("holder", "epoch", "round", "next_at"))
 
 
 class Rounds(Membership):
@@ -94,15 +96,17 @@ class Rounds(Membership):
         targets = self._targets(tx)
         plan = board.plan(tx.now_us, targets, batch_max)
         number = lock.round + 1
-        given = self._given(tx, board, plan.given, number)
-        grants = _grants(given, number, tx.now_us)
-        rows = [(it, number, tx.now_us, node_id, encode(grant.items)) for it, grant in grants.items()]
-        self._dialect.insert(tx.conn, schema.grant, rows)
         remember(tx, plan.limits)
         is_new = bool(plan.given or arrivals or took_over)
         if is_new or plan.next_us != lock.next_at:
-            state = {"holder": node_id, "epoch": epoch, "round": lock.round + is_new, "next_at": plan.next_us}
-            tx.conn.execute(_NEW_STATE, state)
+            tx.write(_STATE, [(1, node_id, epoch, lock.round + is_new, plan.next_us)])
+        grants = _grants(plan.given, number, tx.now_us)
+        tx.write(_GRANT, _grant_rows(grants, node_id))
+        given = self._given(tx, board, plan.given, number)
+        if len(given) < len(plan.given):
+            grants = _grants(given, number, tx.now_us)
+            tx.write(Remove(schema.grant, "round"), [(number,)])
+            tx.write(_GRANT, _grant_rows(grants, node_id))
         tx.woken |= grants.keys() - {node_id}
         return Round(
             round=lock.round + is_new,
@@ -150,7 +154,7 @@ class Rounds(Membership):
     def _given(self, tx: Transaction, board: Board, given: Sequence[Given], number: int) -> Sequence[Given]:
         """Write decisions. Items that were cancelled meanwhile are dropped."""
         rows = [(it.ready.item_id, it.ready.attempt, it.node_id, number, tx.now_us) for it in given]
-        if self._dialect.update(tx.conn, _GIVE, rows) == len(rows):
+        if tx.changed(_GIVE, rows) == len(rows):
             return given
         q = schema.queue.c
         ids = [it.ready.item_id for it in given]
@@ -192,12 +196,6 @@ def _pulse(dialect: Dialect) -> Select[Any]:
     ).where(d.id == 1)
 
 
-_NEW_STATE = (
-    update(schema.dispatch)
-    .where(schema.dispatch.c.id == 1)
-    .values({name: bindparam(name) for name in ("holder", "epoch", "round", "next_at")})
-)
-
 _GRANTED = (
     select(schema.grant.c.round, schema.grant.c.at, schema.grant.c.data)
     .where(schema.grant.c.node_id == bindparam("node"), schema.grant.c.round > bindparam("after"))
@@ -209,6 +207,10 @@ def _arrival(kind: str, data: str) -> Arrival:
     if kind == ArrivalKind.READY:
         return Arrival(ArrivalKind.READY, ready=decode(data, list[Ready]))
     return Arrival(ArrivalKind(kind), item_ids=decode(data, list[int]))
+
+
+def _grant_rows(grants: Mapping[int, Grant], by: int) -> list[tuple[int, int, int, int, str]]:
+    return [(it, grant.round, grant.at_us, by, encode(grant.items)) for it, grant in grants.items()]
 
 
 def _grants(given: Sequence[Given], number: int, now_us: int) -> dict[int, Grant]:

@@ -1,15 +1,16 @@
 """Write many rows in few statements, as each database does it best.
 
 PostgreSQL takes one array for each column, as text: its driver looks at each element of a list several times, and that
-costs more than the server needs to read it. MariaDB takes many rows in one INSERT, and a JSON table for updates. SQLite
+costs more than the server needs to read it. What is written to several tables is one statement there: a round trip
+costs more than a small batch. MariaDB takes many rows in one INSERT, and a JSON table for updates. SQLite
 takes rows in chunks: each statement lets go of the interpreter once, and waiting for it costs more than a row does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from sqlalchemy import BigInteger, Column, Connection, String, Table, Text
@@ -18,6 +19,20 @@ Rows = Sequence[tuple[Any, ...]]
 
 _CHUNK = 50
 _PACKET = 1_000_000
+
+
+class Insert(NamedTuple):
+    """New rows. A row has the values of these columns, or of all of the table's."""
+
+    table: Table
+    columns: tuple[str, ...] | None = None
+
+
+class Remove(NamedTuple):
+    """Rows that go. A row of values has the one of this column."""
+
+    table: Table
+    column: str
 
 
 class Change(NamedTuple):
@@ -53,29 +68,39 @@ class Change(NamedTuple):
         return " AND ".join([*equal, self.where] if self.where else equal)
 
 
+Write: TypeAlias = Insert | Remove | Change
+
+
 class PostgreSQLSets:
     def insert(self, conn: Connection, table: Table, rows: Rows, columns: tuple[str, ...] | None = None) -> None:
         if rows:
-            conn.exec_driver_sql(_pg_insert(table, columns or _all(table)), _arrays(rows))
+            self.write(conn, {Insert(table, columns): rows})
 
     def insert_missing(self, conn: Connection, table: Table, rows: Rows) -> None:
-        conn.exec_driver_sql(f"{_pg_insert(table, _all(table))} ON CONFLICT DO NOTHING", _arrays(rows))
+        conn.exec_driver_sql(f"{_pg_insert(Insert(table), 1)} ON CONFLICT DO NOTHING", _arrays(rows))
 
     def update(self, conn: Connection, change: Change, rows: Rows) -> int:
-        return conn.exec_driver_sql(_pg_update(change), _arrays(rows)).rowcount if rows else 0
+        return conn.exec_driver_sql(_pg_update(change, 1), _arrays(rows)).rowcount if rows else 0
 
-    def insert_text(self, table: Table) -> str:
-        """The statement that inserts whole rows, as a part of another; `arrays` are its first parameters."""
-        return _pg_insert(table, _all(table))
-
-    def arrays(self, rows: Rows) -> tuple[str, ...]:
-        return _arrays(rows)
+    def write(self, conn: Connection, writes: Mapping[Write, Rows], topics: Sequence[str] = ()) -> int:
+        arrays = [array for rows in writes.values() for array in _arrays(rows)]
+        if topics:
+            arrays.append(array_text(topics))
+        return conn.exec_driver_sql(_pg_write(tuple(writes), bool(topics)), tuple(arrays)).rowcount
 
 
 class MySQLSets:
     def insert(self, conn: Connection, table: Table, rows: Rows, columns: tuple[str, ...] | None = None) -> None:
         if rows:
             conn.exec_driver_sql(_insert("INSERT", "`", "%s", table, columns or _all(table)), list(rows))
+
+    def remove(self, conn: Connection, gone: Remove, rows: Rows) -> int:
+        marks = ", ".join("%s" for _ in rows)
+        sql = f"DELETE FROM {gone.table.name} WHERE {gone.column} IN ({marks})"  # noqa: S608 - no input in it
+        return conn.exec_driver_sql(sql, tuple(value for (value,) in rows)).rowcount
+
+    def write(self, conn: Connection, writes: Mapping[Write, Rows], topics: Sequence[str] = ()) -> int:
+        return _one_by_one(self, conn, writes)
 
     def insert_missing(self, conn: Connection, table: Table, rows: Rows) -> None:
         conn.exec_driver_sql(_insert("INSERT IGNORE", "`", "%s", table, _all(table)), list(rows))
@@ -85,6 +110,14 @@ class MySQLSets:
 
 
 class SQLiteSets:
+    def remove(self, conn: Connection, gone: Remove, rows: Rows) -> int:
+        values = msgspec.json.encode([value for (value,) in rows]).decode()
+        sql = f"DELETE FROM {gone.table.name} WHERE {gone.column} IN (SELECT value FROM json_each(?))"  # noqa: S608 - no input in it
+        return conn.exec_driver_sql(sql, (values,)).rowcount
+
+    def write(self, conn: Connection, writes: Mapping[Write, Rows], topics: Sequence[str] = ()) -> int:
+        return _one_by_one(self, conn, writes)
+
     def insert(self, conn: Connection, table: Table, rows: Rows, columns: tuple[str, ...] | None = None) -> None:
         for chunk in _chunks(rows):
             sql = _sqlite_insert(table, columns or _all(table), len(chunk))
@@ -100,6 +133,20 @@ class SQLiteSets:
             ).rowcount
             for chunk in _chunks(rows)
         )
+
+
+def _one_by_one(sets: MySQLSets | SQLiteSets, conn: Connection, writes: Mapping[Write, Rows]) -> int:
+    count = 0
+    for write, rows in writes.items():
+        match write:
+            case Insert(table, columns):
+                sets.insert(conn, table, rows, columns)
+                count = len(rows)
+            case Remove():
+                count = sets.remove(conn, write, rows)
+            case Change():
+                count = sets.update(conn, write, rows)
+    return count
 
 
 @cache
@@ -154,15 +201,45 @@ def _insert(verb: str, quote: str, mark: str, table: Table, columns: tuple[str, 
 
 
 @cache
-def _pg_insert(table: Table, columns: tuple[str, ...]) -> str:
-    names = ", ".join(f'"{name}"' for name in columns)
-    arrays = ", ".join(f"${n}::text::{_pg_type(table.c[name])}[]" for n, name in enumerate(columns, 1))
-    return f"INSERT INTO {table.name} ({names}) SELECT * FROM unnest({arrays})"  # noqa: S608 - no input in it
+def _pg_write(writes: tuple[Write, ...], is_told: bool) -> str:
+    """All of it as one statement: no table comes twice, so it does not matter that its parts do not see each other."""
+    parts, place = [], 1
+    for write in writes:
+        match write:
+            case Insert(table, columns):
+                parts.append(_pg_insert(write, place))
+                place += len(columns or _all(table))
+            case Remove():
+                parts.append(_pg_delete(write, place))
+                place += 1
+            case Change():
+                parts.append(_pg_update(write, place))
+                place += len(write.columns)
+    if is_told:
+        parts.append(f"SELECT pg_notify('rota', topic) FROM unnest(${place}::text::text[]) AS topic")  # noqa: S608 - no input in it
+    *first, last = parts
+    named = ", ".join(f"part_{n} AS ({part})" for n, part in enumerate(first))
+    return f"WITH {named} {last}" if first else last
 
 
 @cache
-def _pg_update(change: Change) -> str:
-    arrays = ", ".join(f"${n}::text::{_pg_type(column)}[]" for n, column in enumerate(change.columns, 1))
+def _pg_insert(new: Insert, place: int) -> str:
+    columns = new.columns or _all(new.table)
+    names = ", ".join(f'"{name}"' for name in columns)
+    arrays = ", ".join(f"${n}::text::{_pg_type(new.table.c[name])}[]" for n, name in enumerate(columns, place))
+    return f"INSERT INTO {new.table.name} ({names}) SELECT * FROM unnest({arrays})"  # noqa: S608 - no input in it
+
+
+@cache
+def _pg_delete(gone: Remove, place: int) -> str:
+    """The array is read once: a mere cast would be made again for every row looked at."""
+    array = f"(SELECT ${place}::text::{_pg_type(gone.table.c[gone.column])}[])::{_pg_type(gone.table.c[gone.column])}[]"
+    return f"DELETE FROM {gone.table.name} WHERE {gone.column} = ANY({array})"  # noqa: S608 - no input in it
+
+
+@cache
+def _pg_update(change: Change, place: int) -> str:
+    arrays = ", ".join(f"${n}::text::{_pg_type(column)}[]" for n, column in enumerate(change.columns, place))
     source = f"FROM unnest({arrays}) AS v({', '.join(change.names)})"
     condition = change.condition("IS NOT DISTINCT FROM")
     return f"UPDATE {change.table.name} AS t SET {change.assignments} {source} WHERE {condition}"  # noqa: S608 - no input in it

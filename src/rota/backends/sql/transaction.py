@@ -2,6 +2,9 @@
 
 What it took is kept for the next one only if it commits. Whatever makes an item ready, or frees a seat, says so here;
 it reaches the holder of the dispatch lock as arrivals, written once at the end.
+
+Writes whose outcome nobody asks for are kept, and written together: before anything else is done with the connection,
+and at the latest at the end.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Table, select
 
 from rota.backends.sql import schema
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.rows import from_us
+from rota.backends.sql.sets import Change, Insert, Write
 from rota.model.dispatch import ArrivalKind, Ready
 from rota.model.value import Json, digest, encode
 from rota.model.work import Lane
@@ -41,7 +45,7 @@ class Ids:
             return iter(free[:count])
         lacking = count - len(free)
         size = max(lacking, BLOCK)
-        start = reserve(conn, dialect, name, size)
+        start = dialect.reserve(conn, name, size)
         left._free[name] = range(start + lacking, start + size)
         return chain(free, range(start, start + lacking))
 
@@ -58,23 +62,18 @@ class Ids:
             self._free[name] = free
 
 
-def reserve(conn: Connection, dialect: Dialect, name: str, count: int) -> int:
-    """Reserve numbers that nobody else will get; returns the first."""
-    c = schema.counter.c
-    start: int = conn.scalars(dialect.locked(select(c.next).where(c.name == name))).one()
-    conn.execute(update(schema.counter).where(c.name == name).values(next=start + count))
-    return start
-
-
 class Transaction:
     """What verbs work with."""
 
     def __init__(self, conn: Connection, dialect: Dialect, actor: str, ids: Ids, lanes: Mapping[Lane, int]) -> None:
-        self.conn = conn
+        self._conn = conn
+        self._kept: dict[Table, tuple[Write, list[tuple[Any, ...]]]] = {}
         self.dialect = dialect
         self.actor = actor
         self._ids = ids
         self._lanes = lanes
+        self.is_sent = False
+        """Whether something that was kept is on its way."""
         self.left = Ids()
         self.new_lanes: dict[Lane, int] = {}
         self.now_us = 0
@@ -88,13 +87,45 @@ class Transaction:
         self.woken: set[int] = set()
         """Nodes that have something to read."""
 
+    @property
+    def conn(self) -> Connection:
+        """The connection. Whoever uses it finds everything written."""
+        self.flush()
+        return self._conn
+
+    def write(self, write: Write, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Write rows soon, after everything that was to be written to that table before."""
+        if not rows:
+            return
+        kept = self._kept.get(write.table)
+        if kept is not None and kept[0] != write:
+            self.flush()
+        self._kept.setdefault(write.table, (write, []))[1].extend(rows)
+
+    def changed(self, change: Change, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Change rows now, and write what is kept; says how many rows still were as they were read."""
+        if not rows:
+            return 0
+        if change.table in self._kept:
+            self.flush()
+        self.write(change, rows)
+        return self.flush()
+
+    def flush(self, topics: Sequence[str] = ()) -> int:
+        """Write what is kept, and wake those who listen to these topics. Says how many rows the last of it touched."""
+        kept, self._kept = self._kept, {}
+        if not kept and not topics:
+            return 0
+        self.is_sent = True
+        return self.dialect.write(self._conn, dict(kept.values()), topics)
+
     def read_clock(self) -> datetime:
         """The store's clock, for decisions: after everything is locked that they depend on."""
         self.now_us = self.dialect.now_us(self.conn)
         return from_us(self.now_us)
 
     def ids(self, name: str, count: int) -> Iterator[int]:
-        return self._ids.take(self.conn, self.dialect, name, count, self.left)
+        return self._ids.take(self._conn, self.dialect, name, count, self.left)
 
     def lane_ids(self, wanted: Iterable[Lane]) -> Mapping[Lane, int]:
         """The ids of lanes. New ones are made: they never change, and few are."""
@@ -110,7 +141,7 @@ class Transaction:
         missing = {name: lane for name, lane in digests.items() if lane not in found}
         if not missing:
             return found
-        first = reserve(self.conn, self.dialect, "lane", len(missing))
+        first = self.dialect.reserve(self.conn, "lane", len(missing))
         rows = [(first + n, name, encode(lane)) for n, (name, lane) in enumerate(missing.items())]
         self.dialect.insert_missing(self.conn, schema.lane, rows)
         return found | self._found(missing)
@@ -128,16 +159,17 @@ class Transaction:
         """Write the lines of history, and what others must know: the last step before the commit."""
         if self._lines:
             ids = self.ids("row", len(self._lines))
-            self.dialect.insert(self.conn, schema.event, [(next(ids), *line) for line in self._lines])
+            self.write(Insert(schema.event), [(next(ids), *line) for line in self._lines])
         arrivals = list(self._arrivals())
-        rows: list[tuple[Any, ...]] = []
         if arrivals:
             at = self.now_us or self.dialect.now_us(self.conn)
             ids = self.ids("row", len(arrivals))
-            rows = [(next(ids), at, str(kind), encode(data)) for kind, data in arrivals]
-        topics = ["dispatch"] * bool(arrivals) + [f"node:{it}" for it in sorted(self.woken)]
-        if topics:
-            self.dialect.tell(self.conn, rows, topics)
+            self.write(Insert(schema.arrival), [(next(ids), at, str(kind), encode(data)) for kind, data in arrivals])
+        self.flush([self._topic] * bool(arrivals) + [f"node:{it}" for it in sorted(self.woken)])
+
+    @property
+    def _topic(self) -> str:
+        return "dispatch" if self.ready or self.gone or self.is_news else "seats"
 
     def _arrivals(self) -> Iterator[tuple[ArrivalKind, Sequence[object]]]:
         for kind, records in (

@@ -1,0 +1,72 @@
+"""Finish outright: final ends of items of assignments in one statement of PostgreSQL, which commits by itself.
+
+Most ends need nothing else: no run to move, nothing to try again, nobody to tell. What `finishing` does in a lock, its
+check and three writes is one round trip here. The row of the queue decides: whoever deletes it has ended the item, and
+it is deleted only while it is that attempt's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rota.backends.sql.dialect import Dialect
+from rota.backends.sql.queue import READY, clean
+from rota.backends.sql.sets import array_text
+from rota.backends.sql.transaction import CHUNK, Transaction
+from rota.model.dispatch import ItemEnd
+
+
+def may_end_outright(dialect: Dialect, ends: Sequence[ItemEnd]) -> bool:
+    """Whether these ends need nothing but themselves."""
+    return (
+        dialect.writes_in_one
+        and 0 < len(ends) <= CHUNK
+        and len({end.item_id for end in ends}) == len(ends)
+        and not any(end.job_id or end.state == READY or end.expired_us is not None for end in ends)
+    )
+
+
+def end_outright(tx: Transaction, ends: Sequence[ItemEnd]) -> set[int]:
+    """Write them; returns those (item ids) that came too late."""
+    columns = zip(*(_row(end) for end in ends), strict=True)
+    arrival_id = next(tx.ids("row", 1))
+    tx.is_sent = True
+    found = tx.conn.exec_driver_sql(_END, (*map(array_text, columns), arrival_id)).all()
+    tx.now_us = int(found[0].now)
+    return {end.item_id for end in ends} - {row.item_id for row in found}
+
+
+def _row(end: ItemEnd) -> tuple[Any, ...]:
+    what = (end.item_id, end.attempt, str(end.state), end.result, clean(end.message), str(end.outcome), end.code)
+    return *what, end.node, end.round, end.assigned_us, end.started_us, end.log_bytes
+
+
+_END = """
+    WITH moment AS MATERIALIZED (
+        SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now
+    ), over AS MATERIALIZED (
+        SELECT * FROM unnest(
+            $1::text::bigint[], $2::text::integer[], $3::text::text[], $4::text::text[], $5::text::text[],
+            $6::text::text[], $7::text::integer[], $8::text::text[], $9::text::bigint[], $10::text::bigint[],
+            $11::text::bigint[], $12::text::bigint[]
+        ) AS v(item_id, attempt, state, result, message, outcome, code, node, round, assigned_at, started_at, log_bytes)
+    ), gone AS (
+        DELETE FROM rota_queue AS q USING over
+        WHERE q.item_id = over.item_id AND q.attempt = over.attempt AND q.state <> 'ready'
+        RETURNING q.item_id
+    ), ended AS (
+        UPDATE rota_item AS i SET state = over.state, ended_at = now, result = over.result, message = over.message
+        FROM over JOIN gone USING (item_id), moment WHERE i.id = over.item_id
+    ), noted AS (
+        INSERT INTO rota_attempt
+            (item_id, attempt, node, round, assigned_at, started_at, ended_at, outcome, code, message, log_bytes)
+        SELECT item_id, attempt, node, round, assigned_at, started_at, now, outcome, code, message, log_bytes
+        FROM over JOIN gone USING (item_id), moment
+    ), told AS (
+        INSERT INTO rota_arrival (id, at, kind, data)
+        SELECT $13, min(now), 'ended', '[' || string_agg(item_id::text, ',') || ']' FROM gone, moment
+        HAVING count(*) > 0
+    )
+    SELECT now, item_id, (SELECT pg_notify('rota', 'seats')) FROM moment LEFT JOIN gone ON true
+"""
