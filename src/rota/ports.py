@@ -101,10 +101,6 @@ class Store(Protocol):
         """
         ...
 
-    async def end(self, run_ids: Sequence[int], rule: Rule) -> Committed:
-        """Lock the jobs and overlap keys of these runs, then read the runs; decide; commit."""
-        ...
-
     async def named(self, names: Sequence[JobName]) -> tuple[Job, ...]:
         """Those of the named jobs that exist, deleted ones too, in order of their creation."""
         ...
@@ -181,8 +177,8 @@ class Store(Protocol):
         ...
 
     async def loads(self, item_ids: Sequence[int], run_ids: Sequence[int] = ()) -> Loads:
-        """Items and runs by id, in any order, for execution. A run is as it is written: one of an assignment stays open
-        for a while after its last item."""
+        """Items and runs by id, in any order, for execution. Their states are as they were written last: a live item's
+        is in the queue, and a run of an assignment stays open for a while after its last item."""
         ...
 
     async def runs_of(self, run_ids: Sequence[int]) -> Sequence[Run]:

@@ -1,13 +1,14 @@
 """Lets the database itself write down what every dispatch round did, in the round's own transaction.
 
 Triggers copy each arrival that is emptied, each grant that is written and each change of the dispatch row into one
-table, in the order of the statements. Rounds are made one after the other under a lock, so that order is theirs too.
+table. Rounds are made one after the other under a lock, so its order is theirs; a grant has the number of its round.
 A round that was rolled back leaves nothing.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,22 +61,25 @@ async def rounds_of(witness: Witness) -> Tale:
 
 
 def told(lines: Sequence[tuple[Any, ...]]) -> Tale:
-    """Put the lines of each round together: what it emptied, what it gave, and last the change of the dispatch row."""
+    """Put the lines of each round together: what it emptied, then the change of the dispatch row; and what it gave, by
+    its number. A grant that was written again, without items that were cancelled meanwhile, counts as written last."""
     known = {(it.item, it.attempt): it for kind, *_, data in lines if kind == "ready" for it in _facts(kind, data)}
+    grants = {(a, c): (b, data) for kind, a, b, c, _, data in lines if kind == "grant"}
+    by_round: dict[int, list[tuple[int, Given]]] = defaultdict(list)
+    times = {number: at for (number, _), (at, _) in grants.items()}
+    for (number, node), (_, data) in grants.items():
+        by_round[number] += [(place, Given(known[item, attempt - 1], node)) for place, item, attempt in _places(data)]
     rounds: list[Round] = []
     learned: list[Waits | Freed | Outside] = []
-    given: list[tuple[int, Given]] = []
     last_epoch, at = None, 0
-    for kind, a, b, c, _, data in lines:
-        if kind == "grant":
-            at = b
-            given += [(position, Given(known[item, attempt - 1], c)) for position, item, attempt in _places(data)]
-        elif kind != "dispatch":
+    for kind, a, b, _, _, data in lines:
+        if kind == "dispatch":
+            given, at = [it for _, it in sorted(by_round.pop(a, []))], times.get(a, at)
+            if given or learned or b != last_epoch:
+                rounds.append(Round(number=a, at=at, learned=learned, given=given, exact=b == last_epoch))
+                last_epoch, learned = b, []
+        elif kind != "grant":
             learned += _facts(kind, data)
-        elif given or learned or b != last_epoch:
-            positions = [it for _, it in sorted(given)]
-            rounds.append(Round(number=a, at=at, learned=learned, given=positions, exact=b == last_epoch))
-            last_epoch, learned, given = b, [], []
     return Tale(rounds=rounds, takeovers=sum(not it.exact for it in rounds))
 
 
@@ -91,7 +95,7 @@ def _facts(kind: str, data: str) -> Iterator[Any]:
             item, _, _, lane, start_by, not_before, attempt, *_ = record
             yield Waits(start_by, not_before, item, lane, attempt)
         else:
-            yield Outside(record) if kind == "outside" else Freed(record)
+            yield Outside(record[0]) if kind == "outside" else Freed(record)
 
 
 async def lanes_of(witness: Witness) -> Mapping[int, Lane]:

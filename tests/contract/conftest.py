@@ -15,7 +15,6 @@ from rota.backends.sql import schema
 from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.core.fire import Fire
-from rota.model.states import ItemState
 from rota.ports import Store
 from rota.wiring import open_store
 from tests.servers.proxy import FaultProxy
@@ -91,21 +90,6 @@ async def empty(store: Store) -> None:
 @pytest.fixture
 async def store(another: Open) -> Store:
     return await another()
-
-
-async def give_to_a_node(store: Store, run_id: int) -> None:
-    """Pretend that a node was given the items of a run, as dispatch will do."""
-    if isinstance(store, MemoryStore):
-        for item in await store.items(run_id):
-            store._change(item.id, state=ItemState.RUNNING, attempt=1, node_id=1)
-        return
-    assert isinstance(store, SqlStore)
-
-    def work(conn: Connection) -> None:
-        mine = schema.queue.c.run_id == run_id
-        conn.execute(update(schema.queue).where(mine).values(state="running", attempt=1, node_id=1))
-
-    await store._db.write(work)
 
 
 class Line(NamedTuple):

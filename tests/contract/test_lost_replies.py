@@ -12,7 +12,6 @@ from rota.control import Control
 from rota.core.advance import Advance
 from rota.core.define import Apply, Delete, Pause, Resume
 from rota.core.dispatch import Rounds
-from rota.core.end import End
 from rota.core.fire import Fire
 from rota.core.start import Start
 from rota.errors import CommitUnknown
@@ -95,11 +94,11 @@ async def test_the_end_of_a_run_whose_reply_is_lost_releases_one(line: Line) -> 
     runs = []
     for key in "abc":
         runs += (await line.truth.change([name], Start(name=name, key=key), known=[(name, key)])).runs
+    (granted,) = await given(line.truth, await a_node(line.truth))
     line.proxy.swallow_commits(1)
-    end = End(states={runs[0].id: RunState.SUCCEEDED})
     with pytest.raises(CommitUnknown):
-        await line.store.end([runs[0].id], end)
-    assert (await line.store.end([runs[0].id], end)).plan.is_empty
+        await line.store.finish([an_end(granted)], rule=Advance())
+    assert (await line.store.finish([an_end(granted)], rule=Advance())).stale == {granted.item_id}
     states = [(await line.truth.run(run.id)).state for run in runs]
     assert states == [RunState.SUCCEEDED, RunState.RUNNING, RunState.WAITING]
 

@@ -37,7 +37,7 @@ from tests.contract import (
     test_nodes,
     test_overlap,
 )
-from tests.contract.conftest import SERVERS, Line, Open
+from tests.contract.conftest import SERVERS, Line, Open, empty
 
 Patches = list[Any]
 
@@ -348,5 +348,7 @@ async def test_a_lost_reply_notices(mutant: Callable[[], Patches], test: Test, l
 @pytest.mark.parametrize("another", SERVERS, indirect=True)
 async def test_the_tests_pass_without_a_mutant(another: Open) -> None:
     """A test that fails anyway notices nothing."""
+    store = await another()
     for _, test, *_ in (*RACES, *ROUNDS):
+        await empty(store)
         await test(another)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -10,18 +11,33 @@ import pytest
 
 from rota.clock import SystemClock
 from rota.control import Control
+from rota.core.advance import Advance
 from rota.core.define import Apply, Delete, Pause, Resume
-from rota.core.end import End
 from rota.core.fire import Fire
 from rota.core.start import Start
+from rota.model.dispatch import Granted
 from rota.model.job import Job, Misfire, MisfirePolicy, Overlap, OverlapPolicy
-from rota.model.plan import Committed, RunFilter
+from rota.model.plan import RunFilter
 from rota.model.run import Run
 from rota.model.states import ItemState, JobState, RunState, SkipReason
 from rota.model.trigger import Delay, Endless, Pace
 from rota.ports import Store
-from tests.contract.conftest import Open, give_to_a_node
-from tests.factories import EVERY_SECOND, MANUAL, REPLACE, a_definition, a_due_job, allow, due_jobs, put, queue, stored
+from tests.contract.conftest import Open
+from tests.factories import (
+    EVERY_SECOND,
+    MANUAL,
+    REPLACE,
+    a_definition,
+    a_due_job,
+    a_node,
+    allow,
+    an_end,
+    due_jobs,
+    given,
+    put,
+    queue,
+    stored,
+)
 
 
 async def start(store: Store, job: Job, key: str, **params: str) -> Run:
@@ -30,8 +46,27 @@ async def start(store: Store, job: Job, key: str, **params: str) -> Run:
     return done.runs[0]
 
 
-async def finish(store: Store, *runs: Run, state: RunState = RunState.SUCCEEDED) -> Committed:
-    return await store.end([run.id for run in runs], End(states={run.id: state for run in runs}))
+async def give(store: Store, *runs: Run) -> list[Granted]:
+    """Let a round give the items of these runs to a node."""
+    granted = await given(store, await a_node(store))
+    wanted = {run.id for run in runs}
+    assert wanted <= {it.run_id for it in granted}
+    return [it for it in granted if it.run_id in wanted]
+
+
+async def report(store: Store, granted: Sequence[Granted], outcome: str = "succeeded") -> set[int]:
+    """Report how items ended that a node was given. Returns those whose end came too late to count."""
+    return set((await store.finish([an_end(it, outcome) for it in granted], rule=Advance())).stale)
+
+
+async def finish(store: Store, run: Run, outcome: str = "succeeded") -> datetime:
+    """Let a node execute a run to its end. Returns when that was."""
+    assert await report(store, await give(store, run), outcome) == set()
+    found = await store.run(run.id)
+    assert found is not None
+    assert found.state == outcome
+    assert found.ended_at is not None
+    return found.ended_at
 
 
 async def state_of(store: Store, run: Run) -> RunState:
@@ -71,7 +106,7 @@ async def test_a_queue_holds_as_many_as_it_says_and_releases_the_oldest_first(st
     await finish(store, runs[0])
     assert [await state_of(store, run) for run in runs[1:3]] == [RunState.RUNNING, RunState.WAITING]
     assert [item.state for item in await store.items(runs[1].id)] == [ItemState.READY]
-    await finish(store, runs[1], state=RunState.FAILED)
+    await finish(store, runs[1], "failed")
     assert await state_of(store, runs[2]) is RunState.RUNNING
     kinds = [event.kind for event in await store.events(run_id=runs[2].id)]
     assert kinds == ["run.waiting", "run.started", "item.ready"]
@@ -93,7 +128,9 @@ async def test_the_end_of_a_run_that_races_a_firing_leaves_no_run_waiting_for_no
     one, two = await another(), await another()
     jobs = await due_jobs(one, 15, overlap=queue(1))
     live = [await start(one, job, "first") for job in jobs]
-    fired, _ = await asyncio.gather(one.fire([job.id for job in jobs], Fire()), finish(two, *live))
+    granted = await give(one, *live)
+    fired, stale = await asyncio.gather(one.fire([job.id for job in jobs], Fire()), report(two, granted))
+    assert stale == set()
     fired_later = await one.fire([job.id for job in jobs], Fire())
     runs = [*fired.runs, *fired_later.runs]
     assert len(runs) == 15
@@ -127,15 +164,15 @@ async def test_replace_cancels_what_no_node_was_given_at_once(store: Store) -> N
 async def test_replace_waits_until_the_processes_of_the_old_run_are_gone(store: Store) -> None:
     job = await a_manual_job(store, overlap=REPLACE)
     first = await start(store, job, "1")
-    await give_to_a_node(store, first.id)
+    granted = await give(store, first)
     second = await start(store, job, "2")
     third = await start(store, job, "3")
     old = await store.run(first.id)
     assert old is not None
     assert (old.state, old.cancel_at is not None) == (RunState.RUNNING, True)
     assert [await state_of(store, run) for run in (second, third)] == [RunState.CANCELLED, RunState.WAITING]
-    await finish(store, first, state=RunState.CANCELLED)
-    assert await state_of(store, third) is RunState.RUNNING
+    await report(store, granted, "cancelled")
+    assert [await state_of(store, run) for run in (first, third)] == [RunState.CANCELLED, RunState.RUNNING]
 
 
 async def test_replaces_that_race_leave_one_live_run(another: Open) -> None:
@@ -208,7 +245,8 @@ async def test_delete_cancels_what_waits_and_leaves_what_runs(store: Store) -> N
     first, second = [await start(store, job, str(n)) for n in range(2)]
     await store.change([job.definition.full_name], Delete())
     assert [await state_of(store, run) for run in (first, second)] == [RunState.RUNNING, RunState.CANCELLED]
-    assert (await finish(store, first)).plan.moves[0].now is RunState.SUCCEEDED
+    await finish(store, first)
+    assert [await state_of(store, run) for run in (first, second)] == [RunState.SUCCEEDED, RunState.CANCELLED]
 
 
 async def test_delete_cancels_what_waits_under_other_keys_too(store: Store) -> None:
@@ -223,7 +261,10 @@ async def test_a_run_ends_once(another: Open) -> None:
     one, two = await another(), await another()
     job = await a_manual_job(one, overlap=queue(5))
     runs = [await start(one, job, str(n)) for n in range(3)]
-    await asyncio.gather(finish(one, runs[0]), finish(two, runs[0], state=RunState.FAILED))
+    granted = await give(one, runs[0])
+    stale = await asyncio.gather(report(one, granted), report(two, granted, "failed"))
+    assert sorted(map(len, stale)) == [0, 1]
+    assert await state_of(one, runs[0]) is (RunState.FAILED if stale[0] else RunState.SUCCEEDED)
     assert [await state_of(one, run) for run in runs[1:]] == [RunState.RUNNING, RunState.WAITING]
 
 
@@ -231,8 +272,8 @@ async def test_a_delay_counts_from_the_end_of_the_last_run(store: Store) -> None
     job = await a_due_job(store, rule=Delay(delay_s=3600))
     (run,) = (await store.fire([job.id], Fire())).runs
     assert (await stored(store, job.definition)).next_fire_at is None
-    done = await finish(store, run)
-    assert (await stored(store, job.definition)).next_fire_at == done.now + timedelta(hours=1)
+    ended_at = await finish(store, run)
+    assert (await stored(store, job.definition)).next_fire_at == ended_at + timedelta(hours=1)
 
 
 async def test_a_delay_survives_pause_and_resume_while_a_run_is_live(store: Store) -> None:
@@ -270,8 +311,8 @@ async def test_an_endless_job_goes_on_after_each_end(store: Store) -> None:
     """P.8, on the store: the pause that is in force decides."""
     job = await a_due_job(store, rule=Endless(paces=(Pace(pause_s=7200),)))
     (run,) = (await store.fire([job.id], Fire())).runs
-    done = await finish(store, run)
-    assert (await stored(store, job.definition)).next_fire_at == done.now + timedelta(hours=2)
+    ended_at = await finish(store, run)
+    assert (await stored(store, job.definition)).next_fire_at == ended_at + timedelta(hours=2)
 
 
 async def missed(store: Store, misfire: Misfire, overlap: Overlap) -> tuple[list[Run], datetime]:
@@ -337,10 +378,9 @@ async def test_a_delayed_job_goes_on_when_another_job_replaces_its_run(store: St
 async def test_runs_that_end_together_let_in_the_one_that_waits_still(store: Store) -> None:
     job = await a_manual_job(store, overlap=queue(5))
     first, second, third = [await start(store, job, str(n)) for n in range(3)]
-    ends = {first.id: RunState.SUCCEEDED, second.id: RunState.CANCELLED}
-    await store.end(list(ends), End(states=ends))
+    await store.cancel([first.id, second.id], rule=Advance())
     states = [await state_of(store, run) for run in (first, second, third)]
-    assert states == [RunState.SUCCEEDED, RunState.CANCELLED, RunState.RUNNING]
+    assert states == [RunState.CANCELLED, RunState.CANCELLED, RunState.RUNNING]
 
 
 async def test_a_live_run_counts_when_its_job_becomes_one_that_follows_ends(store: Store) -> None:
@@ -349,8 +389,8 @@ async def test_a_live_run_counts_when_its_job_becomes_one_that_follows_ends(stor
     changed = a_definition(job.definition.name, rule=Delay(delay_s=3600))
     await store.change([changed.full_name], Apply(definitions=(changed,)))
     assert (await stored(store, changed)).next_fire_at is None
-    done = await finish(store, run)
-    assert (await stored(store, changed)).next_fire_at == done.now + timedelta(hours=1)
+    ended_at = await finish(store, run)
+    assert (await stored(store, changed)).next_fire_at == ended_at + timedelta(hours=1)
 
 
 async def test_runs_that_are_allowed_do_not_pass_one_that_waits(store: Store) -> None:

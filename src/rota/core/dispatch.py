@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rota.core.rate import free_at, remember
-from rota.model.dispatch import Arrival, ArrivalKind, Given, Ready, RoundPlan, Seated, Target
+from rota.model.dispatch import Arrival, Given, Ready, RoundPlan, Seated, Target
 from rota.model.work import CAPACITY, GLOBAL, Lane, Limit, quota_limit
 
 JOB = "job:"
@@ -72,7 +72,10 @@ class Rounds:
             for item in arrival.ready:
                 self._return(item)
             for item_id in arrival.item_ids:
-                self._tell(arrival.kind, item_id)
+                self._stand(item_id)
+                self._waiting.pop(item_id, None)
+            for item_id, attempt in arrival.left:
+                self._leave(item_id, attempt)
 
     def plan(self, now_us: int, targets: Sequence[Target], batch_max: int) -> RoundPlan:
         self._awake(now_us)
@@ -218,15 +221,12 @@ class Rounds:
             if seat.node_id is not None:
                 self._on_node[seat.node_id] -= 1
 
-    def _tell(self, kind: ArrivalKind, item_id: int) -> None:
-        if kind is ArrivalKind.OUTSIDE:
-            seat = self._seats.get(item_id)
-            if seat is not None and seat.node_id is not None:
-                self._stand(item_id)
-                self._sit(Seated(item_id, seat.lane_id, None, seat.attempt))
-            return
-        self._stand(item_id)
-        self._waiting.pop(item_id, None)
+    def _leave(self, item_id: int, attempt: int) -> None:
+        """An attempt goes on without its node's seat. Of an earlier one than the present this is old news."""
+        seat = self._seats.get(item_id)
+        if seat is not None and seat.node_id is not None and seat.attempt == attempt:
+            self._stand(item_id)
+            self._sit(Seated(item_id, seat.lane_id, None, attempt))
 
     def _next_us(self, room: Room, *, starved: bool) -> int | None:
         """When to look again. A node whose lease is renewed after a pause makes no arrival, so what found no executor

@@ -2,13 +2,14 @@
 
 open the crew ──> join ──> all loops run
 drain: fire nothing more, be given nothing more, finish what is in hand, leave
-stop at once: kill what is in hand, see it gone, give it back, leave
+stop at once: kill what is in hand, see it gone, write that, leave
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -87,6 +88,9 @@ class Host:
             if self.member.joined.is_set():
                 await self._drain(self.execution)
             await self.execution.crew.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self.execution.live.idle.wait()  # the ends of what was killed are written
         self.member.stop()
         await asyncio.wait({renewing}, timeout=LEAVE_S)  # a renewal after the leave would make it join again
         await self._leave()

@@ -49,11 +49,12 @@ class ArrivalKind(StrEnum):
 
 class Arrival(NamedTuple):
     """What others changed since the holder's last round: items that became ready; items (by id) that gave back their
-    seats; that were cancelled before they started; that left their node but still count."""
+    seats, or were cancelled before they started; and those (item and attempt) that left their node but still count."""
 
     kind: ArrivalKind
     ready: Sequence[Ready] = ()
     item_ids: Sequence[int] = ()
+    left: Sequence[tuple[int, int]] = ()
 
 
 class Granted(msgspec.Struct, frozen=True, array_like=True, gc=False):

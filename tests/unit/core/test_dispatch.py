@@ -196,9 +196,9 @@ def test_an_item_that_is_cancelled_while_it_waits_is_not_given() -> None:
 def test_an_item_finished_from_outside_leaves_its_node_but_keeps_its_quota() -> None:
     rounds = board(ONE, [Limit(name="quota:a/default", cap=2)], [ready(n) for n in range(4)])
     assert len(rounds.plan(0, [node(1, 1)], 10).given) == 1
-    rounds.take([Arrival(ArrivalKind.OUTSIDE, item_ids=[0])])
+    rounds.take([Arrival(ArrivalKind.OUTSIDE, left=[(0, 1)])])
     assert ids(rounds.plan(0, [node(1, 1)], 10).given) == [1]
-    rounds.take([Arrival(ArrivalKind.OUTSIDE, item_ids=[1])])
+    rounds.take([Arrival(ArrivalKind.OUTSIDE, left=[(1, 1)])])
     assert ids(rounds.plan(0, [node(1, 1)], 10).given) == []
 
 
@@ -337,3 +337,10 @@ def test_a_clock_that_was_set_back_delays_a_rate_by_two_periods_at_most(back_s: 
     rounds = board(ONE, [limit], [ready(1)])
     plan = rounds.plan(0, [node(1)], 10)
     assert (len(plan.given), plan.next_us) == ((1, None) if not opens_s else (0, opens_s * S))
+
+
+def test_that_an_earlier_attempt_left_its_node_is_old_news() -> None:
+    rounds = board(ONE, [], [ready(0, attempt=1), ready(1)])
+    assert ids(rounds.plan(0, [node(1, 1)], 10).given) == [0]
+    rounds.take([Arrival(ArrivalKind.OUTSIDE, left=[(0, 1)])])  # the present attempt is the second
+    assert ids(rounds.plan(0, [node(1, 1)], 10).given) == []

@@ -16,7 +16,7 @@ from rota.model.states import UNSTARTED, Cause, ItemState, RunState
 
 
 class Deciding(Ground):
-    """Fire, change, end; and what follows for runs when items of theirs have ended."""
+    """Fire and change; and what follows for runs when items of theirs have ended."""
 
     async def fire(self, job_ids: Sequence[int], rule: Rule) -> Committed:
         now = self._clock.wall()
@@ -35,9 +35,6 @@ class Deciding(Ground):
         keys = [RunKey(self._names[name], cause, key) for name, key in known if name in self._names]
         jobs = self._named(names)
         return self._decide(jobs, rule, known=keys, more_keys=self._waiting_keys(jobs) if waiting else ())
-
-    async def end(self, run_ids: Sequence[int], rule: Rule) -> Committed:
-        return self._decide(self._owners(run_ids), rule, run_ids=run_ids)
 
     def _named(self, names: Iterable[JobName]) -> list[Job]:
         return [self._jobs[it] for it in sorted(self._names[name] for name in set(names) if name in self._names)]

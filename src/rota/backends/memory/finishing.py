@@ -196,7 +196,7 @@ class Finishing(Rounds):
         started_at = moment(start.started_us)
         fields = {"started_at": started_at, "expires_at": started_at + timedelta(seconds=start.expires_s)}
         it = self._change(start.item_id, state=ItemState.RUNNING, node_id=None, **fields)
-        self._tell(ArrivalKind.OUTSIDE, item_ids=[it.item_id])
+        self._tell(ArrivalKind.OUTSIDE, left=[(it.item_id, it.attempt)])
         if is_cancelled:
             self._end_item(it.item_id, ItemState.CANCELLED, now)
             self._attempts[it.item_id].append(cancelled_attempt(it, now))

@@ -106,9 +106,16 @@ class Ground:
             )
         self._tell(ArrivalKind.READY, ready=ready)
 
-    def _tell(self, kind: ArrivalKind, *, ready: Sequence[Ready] = (), item_ids: Sequence[int] = ()) -> None:
-        if ready or item_ids:
-            self._arrivals.append((self._now_us(), Arrival(kind, ready, item_ids)))
+    def _tell(
+        self,
+        kind: ArrivalKind,
+        *,
+        ready: Sequence[Ready] = (),
+        item_ids: Sequence[int] = (),
+        left: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        if ready or item_ids or left:
+            self._arrivals.append((self._now_us(), Arrival(kind, ready, item_ids, left)))
             self._wake("seats" if kind in (ArrivalKind.ENDED, ArrivalKind.OUTSIDE) else "dispatch")
 
     def _nudge(self) -> None:

@@ -30,7 +30,7 @@ First = Callable[[], Sequence[int]]
 
 
 class Deciding(Ground):
-    """Fire, change, end; and what follows for runs when items of theirs have ended."""
+    """Fire and change; and what follows for runs when items of theirs have ended."""
 
     async def fire(self, job_ids: Sequence[int], rule: Rule) -> Committed:
         def lock(conn: Connection) -> list[Job]:
@@ -53,9 +53,6 @@ class Deciding(Ground):
             return self._locked_jobs(conn, self._dialect.among(schema.job.c.id, self._ids_of(conn, names)))
 
         return await self._decide(lock, rule, known=[(name, cause, key) for name, key in known], waiting=waiting)
-
-    async def end(self, run_ids: Sequence[int], rule: Rule) -> Committed:
-        return await self._decide(self._owners(run_ids), rule, run_ids=run_ids)
 
     async def _decide(self, lock: Lock, rule: Rule, **more: Any) -> Committed:
         """Lock, read, decide, write, commit."""
@@ -81,7 +78,7 @@ class Deciding(Ground):
         self._lock_keys(conn, keys)
         crowds = self._crowds(conn, keys, jobs)
         others = self._others(conn, jobs, crowds)
-        concerned = run_ids if first is None else first()
+        concerned = () if first is None else first()
         facts = Facts(
             now=tx.read_clock(),
             jobs=tuple(jobs),

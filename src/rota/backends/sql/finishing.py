@@ -235,7 +235,7 @@ class _Batch:
                 began.append((start.item_id, start.started_us))
         tx.write(_START, began)
         tx.write(_LEAVE, left)
-        tx.outside += [item_id for item_id, *_ in left]
+        tx.outside += [(item_id, rows[item_id].attempt) for item_id, *_ in left]
         _drop_asked(tx, [item_id for item_id, *_ in left if rows[item_id].cancel_at is not None])
 
 

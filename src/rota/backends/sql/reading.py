@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, and_, func, literal, select, tuple_
+from sqlalchemy import Connection, Select, and_, func, literal, null, select, tuple_
 
 from rota.backends.record import ended_state
 from rota.backends.sql import schema
 from rota.backends.sql.deciding import Deciding
 from rota.backends.sql.dialect import Dialect
-from rota.backends.sql.queue import RUNNING, live_states, queued_of
+from rota.backends.sql.queue import RUNNING, queued_of
 from rota.backends.sql.rows import attempt_of, event_of, from_us, item_of, job_of, run_of
 from rota.model.job import Definition, Job, JobName
 from rota.model.plan import JobFilter, RunFilter
@@ -180,4 +180,5 @@ class Reading(Deciding):
 
 @lru_cache
 def _items_by_id(dialect: Dialect) -> Select[Any]:
-    return live_states().where(dialect.among_named(schema.item.c.id, "ids"))
+    """Without their live states: nobody asks for them here, and the join would look through what left the queue."""
+    return select(schema.item, null()).where(dialect.among_named(schema.item.c.id, "ids"))

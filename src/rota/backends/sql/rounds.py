@@ -206,6 +206,8 @@ _GRANTED = (
 def _arrival(kind: str, data: str) -> Arrival:
     if kind == ArrivalKind.READY:
         return Arrival(ArrivalKind.READY, ready=decode(data, list[Ready]))
+    if kind == ArrivalKind.OUTSIDE:
+        return Arrival(ArrivalKind.OUTSIDE, left=decode(data, list[tuple[int, int]]))
     return Arrival(ArrivalKind(kind), item_ids=decode(data, list[int]))
 
 

@@ -232,9 +232,14 @@ def _pg_insert(new: Insert, place: int) -> str:
 
 @cache
 def _pg_delete(gone: Remove, place: int) -> str:
-    """The array is read once: a mere cast would be made again for every row looked at."""
-    array = f"(SELECT ${place}::text::{_pg_type(gone.table.c[gone.column])}[])::{_pg_type(gone.table.c[gone.column])}[]"
-    return f"DELETE FROM {gone.table.name} WHERE {gone.column} = ANY({array})"  # noqa: S608 - no input in it
+    among = _pg_among(gone.table.c[gone.column], place)
+    return f"DELETE FROM {gone.table.name} WHERE {gone.column} {among}"  # noqa: S608 - no input in it
+
+
+def _pg_among(column: Column[Any], place: int) -> str:
+    """One of the values of an array, which is read once: a mere cast would be made again for every row looked at."""
+    kind = f"{_pg_type(column)}[]"
+    return f"= ANY((SELECT ${place}::text::{kind})::{kind})"
 
 
 @cache

@@ -81,7 +81,7 @@ class Transaction:
         self.ready: list[Ready] = []
         self.ended: list[int] = []
         self.gone: list[int] = []
-        self.outside: list[int] = []
+        self.outside: list[tuple[int, int]] = []
         self.is_news = False
         """Whether a round may find something to do although no item changed."""
         self.woken: set[int] = set()
