@@ -2,7 +2,7 @@
 
 scheduler, definer ──> dispatcher ──> executor ──> crew ──> finisher ──> dispatcher
                            ^ the store tells of news where it can
-member, rescuer, pruner look after this node and the others
+member, rescuer, pruner, warden look after this node and the others
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from rota.loops.member import Member
 from rota.loops.pruner import Pruner
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
+from rota.loops.warden import Warden
 from rota.model.job import listener_name
 from rota.model.node import NewNode, Place
 from rota.ports import Clock, LogStore, Store
@@ -89,13 +90,14 @@ class Assembly:
         )
         live = None if execution is None else self._live
         rescuer = Rescuer(self._store, self._clock, self._config.lease, self._identity, self._crew, loader, live)
+        warden = Warden(self._store, self._clock)
         pruner = Pruner(self._store, self._clock, self._config.retention, self._logs)
         return Host(
             store=self._store,
             identity=self._identity,
             member=member,
             firing=[scheduler, *self._definer()],
-            working=[dispatcher, rescuer, pruner, *finishers, *([] if executor is None else [executor])],
+            working=[dispatcher, rescuer, pruner, warden, *finishers, *([] if executor is None else [executor])],
             execution=execution,
         )
 

@@ -261,6 +261,11 @@ class Store(Protocol):
         """The runs (ids, rising) of a tenant that have not ended: with live items, or waiting for their turn."""
         ...
 
+    async def evict(self) -> int | None:
+        """End connections of this cluster that have hung in the middle of a message, with locks, for longer than a
+        transaction may be idle; says how many. None: here the database's own timeouts see to it."""
+        ...
+
     async def generation(self) -> int:
         """The high part of every token: rises when the store is restored from a backup."""
         ...

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, Connection, Table, bindparam, select, text
+from sqlalchemy import BigInteger, Connection, bindparam, select, text
 from sqlalchemy.dialects import postgresql
 
 from rota.backends.sql import commit as commit_module
 from rota.backends.sql import dialect, schema
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.rows import job_of, to_us
+from rota.backends.sql.sets import Insert, Rows, Write
 from rota.backends.sql.store import SqlStore
 from rota.backends.sql.transaction import Transaction
 from rota.core.fire import new_items, own_key
@@ -115,18 +115,23 @@ def no_revision_check() -> None:
     SqlStore.fire = from_memory  # type: ignore[method-assign]
     commit_module._change = unfenced
     for kind in (dialect.PostgreSQL, dialect.MySQL):
-        kind.insert = _insert_what_is_new  # type: ignore[method-assign]
+        kind.write = _write_what_is_new(kind.write)  # type: ignore[method-assign]
 
 
-def _insert_what_is_new(
-    _: Dialect, conn: Connection, table: Table, rows: Sequence[tuple[Any, ...]], columns: Sequence[str] = ()
-) -> None:
+def _write_what_is_new(write: Callable[..., int]) -> Callable[..., int]:
     """Leave out rows whose key is there already, so that two nodes with the same idea do not stop each other."""
-    if rows:
-        ignoring = table.insert().prefix_with("IGNORE", dialect="mysql")
-        if conn.dialect.name == "postgresql":
-            ignoring = postgresql.insert(table).on_conflict_do_nothing()
-        conn.execute(ignoring, [dict(zip(columns or table.columns.keys(), row, strict=True)) for row in rows])
+
+    def write_new(self: Dialect, conn: Connection, writes: Mapping[Write, Rows], topics: Sequence[str] = ()) -> int:
+        inserts = {it: rows for it, rows in writes.items() if isinstance(it, Insert)}
+        for (table, columns), rows in inserts.items():
+            ignoring = table.insert().prefix_with("IGNORE", dialect="mysql")
+            if conn.dialect.name == "postgresql":
+                ignoring = postgresql.insert(table).on_conflict_do_nothing()
+            conn.execute(ignoring, [dict(zip(columns or table.columns.keys(), row, strict=True)) for row in rows])
+        rest = {it: rows for it, rows in writes.items() if it not in inserts}
+        return write(self, conn, rest, topics) if rest or topics else 0
+
+    return write_new
 
 
 def pruned_dedup() -> None:

@@ -6,17 +6,23 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rota.backends.sql import database
+from rota.backends.sql.dialect import PostgreSQL
 from rota.backends.sql.store import SqlStore
+from rota.clock import SystemClock
+from rota.core.dispatch import Rounds
 from rota.core.fire import Fire
 from rota.errors import StoreUnavailable
 from rota.model.plan import RunFilter
 from rota.ports import Store
-from tests.contract.conftest import Line
+from rota.wiring import open_store
+from tests.contract.conftest import Line, Migrated, empty
 from tests.factories import a_due_job, a_node, assigned, given
+from tests.servers.sql import run
 
 
 async def answers(line: Line) -> bool:
@@ -101,6 +107,35 @@ async def test_a_frozen_holder_of_a_lock_does_not_hold_up_others_for_long(line: 
     await asyncio.gather(holder, return_exceptions=True)
     line.proxy.abort()
     await line.proxy.pass_through()
+
+
+async def test_a_holder_of_a_lock_that_hangs_in_the_middle_of_a_message_is_ended(
+    migrated: Migrated, request: pytest.FixtureRequest
+) -> None:
+    """To prepare a statement takes two messages; no timeout of the server counts between them."""
+    url = await migrated("postgresql", request)
+    store = open_store(url, SystemClock(), actor="test")
+    await empty(store)
+    node, board = await a_node(store), Rounds()
+    hung = await asyncpg.connect(url, server_settings=PostgreSQL.session)
+    await hung.execute("BEGIN")
+    await hung.fetch("SELECT id FROM rota_dispatch WHERE id = 1 FOR UPDATE")
+    await hung.prepare("SELECT 2")
+    state = "SELECT state FROM pg_stat_activity WHERE wait_event = 'ClientRead' AND query LIKE 'SELECT 2%'"
+    assert await run(url, state) == [("active",)], "void: it does not hang in a message"
+    assert await store.evict() == 0, "it has had no time yet"
+    async with asyncio.timeout(10):
+        while not (ended := await store.evict()):
+            await asyncio.sleep(0.05)
+    assert ended == 1
+    async with asyncio.timeout(2):
+        await store.dispatch(node, board, batch_max=10)
+    hung.terminate()
+    await store.close()
+
+
+async def test_where_nothing_hangs_nothing_is_ended(store: Store) -> None:
+    assert not await store.evict()
 
 
 async def test_a_renewal_waits_for_nothing_else(line: Line) -> None:

@@ -60,6 +60,9 @@ class Rounds(Reading):
         self._tell(ArrivalKind.READY, ready=ready)
         self._give_up(node_id, NodeState.OFFLINE)
 
+    async def evict(self) -> int | None:
+        return None
+
     async def drain(self, names: Sequence[str], draining: bool) -> None:
         known = self._drained & set(names)
         if draining and set(names) - known:

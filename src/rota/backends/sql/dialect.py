@@ -106,6 +106,10 @@ class Dialect(Protocol):
         """Whether the server itself said that it has not done what would have committed."""
         ...
 
+    def evict(self, conn: Connection) -> int | None:
+        """End connections that hang in the middle of a message; none: the server does so itself."""
+        ...
+
     def weaknesses(self, conn: Connection) -> list[str]:
         """Settings of this server with which an acknowledged write could be lost."""
         ...
@@ -164,6 +168,10 @@ class PostgreSQL(PostgreSQLSets):
         c = schema.counter.c
         return int(conn.scalars(counted.values(next=c.next + count).returning(c.next)).one()) - count
 
+    def evict(self, conn: Connection) -> int | None:
+        """To prepare a statement takes two messages, and between them a server waits without any timeout."""
+        return int(conn.exec_driver_sql(_PG_EVICT).scalar() or 0)
+
     def weaknesses(self, conn: Connection) -> list[str]:
         found = []
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
@@ -177,6 +185,13 @@ class PostgreSQL(PostgreSQLSets):
         conn.exec_driver_sql("SET lock_timeout = 0")
         conn.exec_driver_sql("SELECT pg_advisory_lock(7700770077)")
 
+
+_PG_EVICT = f"""
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename = current_user AND application_name = 'rota'
+    AND state = 'active' AND wait_event = 'ClientRead' AND pid <> pg_backend_pid()
+    AND greatest(xact_start, state_change) < clock_timestamp() - interval '{IDLE_S} seconds'
+"""  # noqa: S608 - no input in it
 
 _PG_NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
 
@@ -225,6 +240,9 @@ class MySQL(MySQLSets):
 
     def reserve(self, conn: Connection, name: str, count: int) -> int:
         return _lock_and_count(self, conn, name, count)
+
+    def evict(self, conn: Connection) -> int | None:
+        return None
 
     def weaknesses(self, conn: Connection) -> list[str]:
         found = []
@@ -282,6 +300,9 @@ class SQLite(SQLiteSets):
 
     def reserve(self, conn: Connection, name: str, count: int) -> int:
         return _lock_and_count(self, conn, name, count)
+
+    def evict(self, conn: Connection) -> int | None:
+        return None
 
     def weaknesses(self, conn: Connection) -> list[str]:
         found = []

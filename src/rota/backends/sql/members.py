@@ -82,6 +82,9 @@ class Membership(Reading):
 
         await self._transact(work)
 
+    async def evict(self) -> int | None:
+        return await self._db.read(self._dialect.evict)
+
     async def nodes(self, *, gone: bool = False) -> Members:
         return await self._db.read(lambda conn: self._members(conn, gone=gone))
 
