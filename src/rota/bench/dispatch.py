@@ -8,6 +8,7 @@ The ceiling is measured in the same database, when the nodes are gone.
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ async def measure(store: Store, url: str, clock: Clock, wish: DispatchWish, prog
     """Measure it all, and remove what that left in the store."""
     url = _whole(url)
     await _refuse_used(store)
+    gc.collect()
+    gc.freeze()  # as a node does: else pauses of this process would be measured too
     offer = Offer(store, clock, wish.crowd)
     conn = await connect(url)
     try:
