@@ -19,9 +19,9 @@ from tests.cluster.witness import Witness
 _COLUMNS = "kind, a, b, c, d, data"
 _TABLE = {
     "postgresql": "CREATE TABLE witness_round (seq BIGSERIAL PRIMARY KEY, kind TEXT, a BIGINT, b BIGINT, c BIGINT,"
-    " d BIGINT, data TEXT)",
+    " d BIGINT, data TEXT, tx BIGINT DEFAULT txid_current())",
     "mysql": "CREATE TABLE witness_round (seq BIGINT AUTO_INCREMENT PRIMARY KEY, kind TEXT, a BIGINT, b BIGINT,"
-    " c BIGINT, d BIGINT, data LONGTEXT)",
+    " c BIGINT, d BIGINT, data LONGTEXT, tx BIGINT DEFAULT 0)",
 }
 _DEEDS = {
     "arrival": ("DELETE", "OLD.kind, OLD.at, NULL, NULL, NULL, OLD.data"),
@@ -56,15 +56,22 @@ class Tale:
 
 async def rounds_of(witness: Witness) -> Tale:
     """Read what the database wrote."""
-    lines = await witness.ask(f"SELECT {_COLUMNS} FROM witness_round ORDER BY seq")
-    return told(lines)
+    lines = await witness.ask(f"SELECT {_COLUMNS}, tx FROM witness_round ORDER BY seq")
+    return told(lines if witness.is_mysql else _in_order(lines))
+
+
+def _in_order(lines: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The lines of a transaction together, those about the dispatch row last: one statement that changes several tables
+    tells of them in any order."""
+    first = {tx: place for place, (*_, tx) in reversed(list(enumerate(lines)))}
+    return sorted(lines, key=lambda line: (first[line[-1]], line[0] == "dispatch"))
 
 
 def told(lines: Sequence[tuple[Any, ...]]) -> Tale:
     """Put the lines of each round together: what it emptied, then the change of the dispatch row; and what it gave, by
     its number. A grant that was written again, without items that were cancelled meanwhile, counts as written last."""
-    known = {(it.item, it.attempt): it for kind, *_, data in lines if kind == "ready" for it in _facts(kind, data)}
-    grants = {(a, c): (b, data) for kind, a, b, c, _, data in lines if kind == "grant"}
+    known = {(it.item, it.attempt): it for kind, *_, data, _ in lines if kind == "ready" for it in _facts(kind, data)}
+    grants = {(a, c): (b, data) for kind, a, b, c, _, data, _ in lines if kind == "grant"}
     by_round: dict[int, list[tuple[int, Given]]] = defaultdict(list)
     times = {number: at for (number, _), (at, _) in grants.items()}
     for (number, node), (_, data) in grants.items():
@@ -72,7 +79,7 @@ def told(lines: Sequence[tuple[Any, ...]]) -> Tale:
     rounds: list[Round] = []
     learned: list[Waits | Freed | Outside] = []
     last_epoch, at = None, 0
-    for kind, a, b, _, _, data in lines:
+    for kind, a, b, _, _, data, _ in lines:
         if kind == "dispatch":
             given, at = [it for _, it in sorted(by_round.pop(a, []))], times.get(a, at)
             if given or learned or b != last_epoch:

@@ -50,6 +50,8 @@ class Rounds:
         self.lanes: dict[int, Lane] = {}
         self._ways: dict[int, Way] = {}
         self._limits: dict[str, Limit] = {}
+        self._has_rated_limit = self._has_rated_lane = False
+        self._lanes_asked = 0
         self._clear()
 
     def forget(self) -> None:
@@ -66,6 +68,7 @@ class Rounds:
 
     def set_limits(self, limits: Sequence[Limit]) -> None:
         self._limits = {limit.name: limit for limit in limits}
+        self._has_rated_limit = any(limit.rate is not None for limit in limits)
 
     def take(self, arrivals: Sequence[Arrival]) -> None:
         for arrival in arrivals:
@@ -115,6 +118,13 @@ class Rounds:
     def waiting(self) -> int:
         """How many items wait for their turn."""
         return len(self._waiting)
+
+    @property
+    def is_rated(self) -> bool:
+        if len(self.lanes) != self._lanes_asked:  # lanes never change, and none is forgotten
+            self._lanes_asked = len(self.lanes)
+            self._has_rated_lane = any(lane.job_rate is not None for lane in self.lanes.values())
+        return self._has_rated_limit or self._has_rated_lane
 
     @property
     def is_pressed(self) -> bool:

@@ -111,8 +111,13 @@ class Board(Protocol):
     epoch: int | None
     """The epoch of the lock under which it was filled; none: it knows nothing."""
     changes: int
-    """The number of changes of limits that it knows of."""
+    """The number of changes of limits and members, as the dispatch row counts them, up to which it knows them."""
     lanes: dict[int, Lane]
+
+    @property
+    def is_rated(self) -> bool:
+        """Whether a limit or a lane that it knows has a rate: then rounds write what they remember of starts."""
+        ...
 
     def forget(self) -> None:
         """Know nothing: after any failure."""

@@ -36,7 +36,7 @@ def encode(value: object) -> str:
     return _encoder.encode(value).decode()
 
 
-def decode(text: str, kind: type[V]) -> V:
+def decode(text: str | bytes, kind: type[V]) -> V:
     """Read back what `encode` wrote."""
     value: V = _decoder(kind).decode(text)
     return value

@@ -17,7 +17,7 @@ from rota.backends.record import AVOIDED
 from rota.backends.sql import schema
 from rota.backends.sql.assigning import Assigning, put_assignment
 from rota.backends.sql.dialect import Dialect
-from rota.backends.sql.members import DISCONNECTED, give_up, lock_dispatch
+from rota.backends.sql.members import DISCONNECTED, give_up, interrupt_rounds
 from rota.backends.sql.outright import end_outright, may_end_outright
 from rota.backends.sql.queue import (
     ASSIGNED,
@@ -98,7 +98,7 @@ class Finishing(Assigning):
                 over = row is None or seen_gone or row.until_at + round(margin_s * 1_000_000) < tx.now_us
                 return over and (row is None or row.beat == beat)
 
-            lock_dispatch(tx)
+            interrupt_rounds(tx)
             batch = _Batch(ends, (), notices, is_gone)
             self._settle(tx, batch, rule)
             if batch.is_off:

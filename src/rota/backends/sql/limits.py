@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, delete, select, update
+from sqlalchemy import Row, delete, select
 
 from rota.backends.sql import schema
 from rota.backends.sql.sets import Change
@@ -44,8 +44,6 @@ def put(tx: Transaction, limits: Sequence[Limit], removed: Sequence[str]) -> Non
     tx.dialect.update(tx.conn, _SET, [(name, *row, 1) for name, row in rows.items() if name in known])
     new = [(name, *row, "[]", 1) for name, row in rows.items() if name not in known]
     tx.dialect.insert(tx.conn, schema.limit, new)
-    d = schema.dispatch.c
-    tx.conn.execute(update(schema.dispatch).where(d.id == 1).values(changes=d.changes + 1))
 
 
 def _row(limit: Limit) -> tuple[Any, ...]:

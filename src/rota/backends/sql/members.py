@@ -53,7 +53,7 @@ class Membership(Reading):
 
     async def retire(self, node_id: int) -> None:
         def work(tx: Transaction) -> None:
-            lock_dispatch(tx)  # when this is committed, no round is under way that would give it something
+            interrupt_rounds(tx)  # when this is committed, no round is under way that would give it something
             tx.read_clock()
             n = schema.node.c
             retired = update(schema.node).where(n.id == node_id, n.state == ONLINE).values(state=DRAINING)
@@ -67,7 +67,7 @@ class Membership(Reading):
 
     async def drain(self, names: Sequence[str], draining: bool) -> None:
         def work(tx: Transaction) -> None:
-            lock_dispatch(tx)
+            interrupt_rounds(tx)
             tx.read_clock()
             listed = self._dialect.among(schema.drained.c.name, names)
             known = set(tx.conn.scalars(select(schema.drained.c.name).where(listed)))
@@ -112,7 +112,7 @@ class Membership(Reading):
         return Joined(id=node_id, generation=generation)
 
     def _leave(self, tx: Transaction, node_id: int) -> None:
-        lock_dispatch(tx)
+        interrupt_rounds(tx)
         q = schema.queue.c
         query = select(schema.queue).where(q.node_id == node_id).order_by(q.item_id)
         rows = tx.conn.execute(self._dialect.locked(query)).all()
@@ -125,8 +125,15 @@ class Membership(Reading):
 
 
 def lock_dispatch(tx: Transaction) -> Row[Any]:
-    """Take the lock under which rounds are made and limits change: the first lock of a transaction."""
+    """Take the lock under which rounds are made: the first lock of a transaction."""
     return tx.conn.execute(_dispatch_lock(tx.dialect)).one()
+
+
+def interrupt_rounds(tx: Transaction) -> None:
+    """Take the same lock to change what rounds rest on: limits, and who is a member. A round that was decided on before
+    that, without the lock, finds the row changed and is not written."""
+    d = schema.dispatch.c
+    tx.conn.execute(update(schema.dispatch).where(d.id == 1).values(changes=d.changes + 1))
 
 
 @lru_cache

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select, tuple_
 from rota.backends.sql import schema
 from rota.backends.sql.finishing import Finishing
 from rota.backends.sql.limits import limit_of, put
-from rota.backends.sql.members import lock_dispatch
+from rota.backends.sql.members import interrupt_rounds
 from rota.backends.sql.queue import READY, queued_of
 from rota.backends.sql.rows import to_us
 from rota.backends.sql.transaction import Transaction
@@ -36,7 +36,7 @@ class Queue(Finishing):
             raise Refused("the global limit cannot be removed, only set")
 
         def work(tx: Transaction) -> None:
-            lock_dispatch(tx)
+            interrupt_rounds(tx)
             put(tx, limits, removed)
             tx.is_news = True
 
