@@ -25,6 +25,9 @@ from rota.model.run import Event, Item, Loads, Run
 from rota.model.value import decode
 from rota.model.work import AttemptRecord, Queued
 
+TOGETHER = 50
+"""Up to so many items are read with their runs in one statement, each with all of its run: a round trip costs more."""
+
 
 class Reading(Deciding):
     """Jobs, runs, items, attempts, history."""
@@ -88,7 +91,13 @@ class Reading(Deciding):
             items = [item_of(row) for row in conn.execute(_items_by_id(self._dialect), wanted)]
             return Loads(items, self._runs_by_id(conn, run_ids))
 
-        return await self._db.read(work)
+        def together(conn: Connection) -> Loads:
+            wanted = {"ids": self._dialect.listed(item_ids), "run_ids": self._dialect.listed(run_ids)}
+            found = [tuple(row) for row in conn.execute(_items_and_runs(self._dialect), wanted)]
+            runs = {row[_WIDTH:] for row in found if row[_WIDTH] is not None}
+            return Loads([item_of(row[:_WIDTH]) for row in found], [run_of(row) for row in runs])
+
+        return await self._db.read(together if run_ids and 0 < len(item_ids) <= TOGETHER else work)
 
     async def queued(
         self,
@@ -176,6 +185,18 @@ class Reading(Deciding):
             for run_id, found in states.items()
             if found
         }
+
+
+_WIDTH = len(schema.item.columns) + 1
+"""How many values there are of an item, its live state included."""
+
+
+@lru_cache
+def _items_and_runs(dialect: Dialect) -> Select[Any]:
+    i, r = schema.item.c, schema.run.c
+    both = schema.item.outerjoin(schema.run, and_(r.id == i.run_id, dialect.among_named(r.id, "run_ids")))
+    columns = (*schema.item.columns, null(), *schema.run.columns)
+    return select(*columns).select_from(both).where(dialect.among_named(i.id, "ids"))
 
 
 @lru_cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, overload
 
@@ -82,25 +82,28 @@ def job_row(job: Job) -> dict[str, Any]:
     }
 
 
-def run_of(row: Row[Any]) -> Run:
+def run_of(row: Sequence[Any]) -> Run:
+    """A run from a row that begins with every column, in the order of the table."""
+    id_, job_id, version, cause, key, overlap_key, state, reason, slot, last_slot, slots, *rest = tuple(row)
+    due, created, ended, cancel, params, work, *_ = rest
     return Run(
-        id=row.id,
-        job_id=row.job_id,
-        version=row.version,
-        cause=Cause(row.cause),
-        key=row.key,
-        overlap_key=row.overlap_key,
-        state=RunState(row.state),
-        reason=None if row.reason is None else SkipReason(row.reason),
-        slot_at=from_us(row.slot_at),
-        last_slot_at=from_us(row.last_slot_at),
-        slots=row.slots,
-        due_at=from_us(row.due_at),
-        created_at=from_us(row.created_at),
-        ended_at=from_us(row.ended_at),
-        cancel_at=from_us(row.cancel_at),
-        params=decode(row.params, dict),
-        work=None if row.work is None else decode(row.work, Work),
+        id=id_,
+        job_id=job_id,
+        version=version,
+        cause=Cause(cause),
+        key=key,
+        overlap_key=overlap_key,
+        state=RunState(state),
+        reason=None if reason is None else SkipReason(reason),
+        slot_at=from_us(slot),
+        last_slot_at=from_us(last_slot),
+        slots=slots,
+        due_at=from_us(due),
+        created_at=from_us(created),
+        ended_at=from_us(ended),
+        cancel_at=from_us(cancel),
+        params=decode(params, dict),
+        work=None if work is None else decode(work, Work),
     )
 
 
@@ -130,7 +133,7 @@ def run_rows(runs: Iterable[Run]) -> list[tuple[Any, ...]]:
     ]
 
 
-def item_of(row: Row[Any]) -> Item:
+def item_of(row: Sequence[Any]) -> Item:
     """An item from a row with every column, in the order of the table, and its live state, if it has one."""
     (id_, run_id, task, index, state, not_before, start_by, *rest, live) = tuple(row)
     tenant, number, info, ended, result, message = rest
