@@ -130,10 +130,10 @@ class Assembly:
         self, scheduler: Scheduler, dispatcher: Dispatcher, executor: Executor | None, finishers: Sequence[Finisher]
     ) -> None:
         self._live.wake_finisher = wake_all(finishers)
-        if not self._store.hears:  # nobody else will tell
+        if not self._store.hears:  # nobody else will tell, and while work ends, more may have come
             scheduler.on_fired = lambda _: dispatcher.wake()
             for finisher in finishers:
-                finisher.on_finished = dispatcher.freed
+                finisher.on_finished = dispatcher.wake
 
         def heard(topic: str) -> None:
             if topic == "dispatch":
