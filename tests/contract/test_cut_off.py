@@ -16,7 +16,7 @@ from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.core.dispatch import Rounds
 from rota.core.fire import Fire
-from rota.errors import StoreUnavailable
+from rota.errors import CommitUnknown, StoreUnavailable
 from rota.model.plan import RunFilter
 from rota.ports import Store
 from rota.wiring import open_store
@@ -56,12 +56,16 @@ async def test_a_black_hole_is_noticed_and_survived(line: Line, monkeypatch: pyt
 
 async def test_refused_and_reset_connections_are_survived(line: Line) -> None:
     job = await a_due_job(line.truth)
+    await assigned(line.store, 1)  # leaves ids over, and its lane is known
     line.proxy.abort()
     await line.proxy.refuse()
     for _ in range(8):  # more than there are connections to be found broken
         assert not await answers(line)
     with pytest.raises(StoreUnavailable):
         await line.store.fire([job.id], Fire())
+    with pytest.raises(StoreUnavailable) as refused:
+        await assigned(line.store, 1)
+    assert not isinstance(refused.value, CommitUnknown), "nothing was sent"
     await line.proxy.pass_through()
     await is_back(line)
     done = await line.store.fire([job.id], Fire())

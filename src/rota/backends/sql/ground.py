@@ -37,7 +37,10 @@ class Ground:
             tx.tell()
             return result
 
-        done = await (self._db.at_once(once, lambda: last[0].is_sent) if at_once else self._db.write(once))
+        def is_sent() -> bool:
+            return bool(last) and last[0].is_sent
+
+        done = await (self._db.at_once(once, is_sent) if at_once else self._db.write(once))
         self._ids.keep(last[0].left)
         self._lanes.update(last[0].new_lanes)
         return done

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy.exc import DBAPIError
 
+from rota.backends.sql.members import joined_of
 from rota.backends.sql.sets import array_text
 from rota.backends.sql.transaction import Transaction
 from rota.model.dispatch import Given, Grant, Target
-from rota.model.node import NewNode
 from rota.model.value import decode, encode
 
 _ITEMS_ARE_GONE = "22012"
@@ -41,7 +41,7 @@ def look(tx: Transaction) -> Seen:
     """Read the clock, the dispatch row, what arrived and who may be given something, all at one instant."""
     row = tx.conn.exec_driver_sql(_LOOK).one()
     arrivals = decode(row.arrivals or "[]", list[tuple[int, str, msgspec.Raw]])
-    nodes = decode(row.targets or "[]", list[tuple[int, str, NewNode, int]])
+    nodes = decode(row.targets or "[]", list[tuple[int, str, str, int]])
     tx.now_us = int(row.now)
     return Seen(
         now_us=tx.now_us,
@@ -53,8 +53,8 @@ def look(tx: Transaction) -> Seen:
         arrivals=[(id_, kind, bytes(data)) for id_, kind, data in sorted(arrivals, key=lambda it: it[0])],
         targets=[
             Target(id_, name, node.group, node.seats, frozenset(node.handlers), busy / 100)
-            for id_, name, node, busy in nodes
-            if node.seats > 0
+            for id_, name, joined, busy in nodes
+            if (node := joined_of(joined)).seats > 0
         ],
     )
 
@@ -95,7 +95,7 @@ _LOOK = f"""
     SELECT {_NOW} AS now, d.holder, d.epoch, d.round, d.changes, d.next_at,
         (SELECT json_agg(json_build_array(id, kind, data::json)) FROM rota_arrival)::text AS arrivals,
         (
-            SELECT json_agg(json_build_array(n.id, n.name, n.joined::json, l.busy))
+            SELECT json_agg(json_build_array(n.id, n.name, n.joined, l.busy))
             FROM rota_node AS n JOIN rota_lease AS l ON l.node_id = n.id
             WHERE l.until_at > {_NOW} AND l.fenced = 0 AND n.state = 'online'
             AND NOT EXISTS (SELECT FROM rota_drained AS r WHERE r.name = n.name)
