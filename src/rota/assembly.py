@@ -46,7 +46,8 @@ SPARE_PROCESSES = 16
 FINISHERS = 2
 """While one waits for its commit, the other gathers the next batch."""
 GATHER_S = 0.01
-"""How long ends gather while they come quickly one after the other. The first after a pause is written at once."""
+"""How long ends gather while they come quickly one after the other, where each batch is told to others. The first after a
+pause is written at once."""
 
 
 class Assembly:
@@ -105,7 +106,8 @@ class Assembly:
         crew = self._crew = self._make_crew()
         parts = (self._store, self._clock, self._config.executor, self._identity)
         executor = Executor(*parts, crew, self._live, loader)
-        finishers = [Finisher(*parts, self._live, loader, gather_s=GATHER_S) for _ in range(FINISHERS)]
+        gather_s = GATHER_S if self._store.hears else 0.0
+        finishers = [Finisher(*parts, self._live, loader, gather_s=gather_s) for _ in range(FINISHERS)]
         return Execution(crew=crew, live=self._live, executor=executor), finishers
 
     def _make_crew(self) -> ProcessCrew:
