@@ -46,8 +46,8 @@ SPARE_PROCESSES = 16
 FINISHERS = 2
 """While one waits for its commit, the other gathers the next batch."""
 GATHER_S = 0.01
-"""How long ends gather while they come quickly one after the other, where each batch is told to others. The first after a
-pause is written at once."""
+"""How long ends gather while they come quickly one after the other, where each batch is told to others. The first
+after a pause is written at once."""
 
 
 class Assembly:
