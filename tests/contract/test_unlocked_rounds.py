@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.util import await_only
 
 from rota.backends.sql import rounds, unlocked
@@ -36,7 +37,8 @@ class Desk:
 
         def write(*arguments: Any, _real: Any = rounds.write) -> bool:
             if between is not None and not happened:
-                happened.append(await_only(between()))
+                happened.append(between)
+                await_only(between())
             return bool(_real(*arguments))
 
         with patch.object(rounds, "write", write):
@@ -139,6 +141,17 @@ async def test_an_item_that_is_cancelled_in_between_is_not_given(desk: Desk) -> 
 async def test_what_arrives_in_between_is_learned_by_the_next_round(desk: Desk) -> None:
     assert (await desk.round(lambda: desk.other.assign(an_assignment(3)))).given == 2
     assert (await desk.round()).given == 3
+
+
+async def test_a_write_that_loses_a_race_is_made_again_and_forgets_nothing(desk: Desk) -> None:
+    class Deadlock(Exception):
+        sqlstate = "40P01"
+
+    async def lose() -> None:
+        raise OperationalError("a round", {}, Deadlock())
+
+    assert (await desk.round(lose)).given == 2
+    assert {it.node_id for it in await desk.store.queued()} == {desk.node}
 
 
 async def test_a_board_with_a_rate_is_used_under_the_lock(desk: Desk) -> None:

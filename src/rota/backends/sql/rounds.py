@@ -54,19 +54,24 @@ class Rounds(Membership):
     async def dispatch(self, node_id: int, board: Board, *, batch_max: int) -> Round:
         tries: list[Transaction] = []
 
-        def work(tx: Transaction) -> Round:
+        def begin(tx: Transaction) -> None:
             if tries:
-                board.forget()  # what it learned was rolled back
+                board.forget()  # what it learned and gave was rolled back
             tries.append(tx)
+
+        def work(tx: Transaction) -> Round:
+            begin(tx)
             return self._round(tx, node_id, board, batch_max)
 
         def unlocked(tx: Transaction) -> Round | None:
+            begin(tx)
             return None if board.epoch is None else self._unlocked_round(tx, node_id, board, batch_max)
 
         try:
             done = None
             if self._dialect.writes_in_one and board.epoch is not None and not board.is_rated:
                 done = await self._transact(unlocked, at_once=True)
+                tries.clear()
             return await self._transact(work) if done is None else done
         except BaseException:
             board.forget()
