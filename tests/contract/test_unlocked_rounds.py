@@ -13,13 +13,15 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.util import await_only
 
 from rota.backends.sql import rounds, unlocked
+from rota.backends.sql.store import SqlStore
 from rota.core.advance import Advance
 from rota.core.dispatch import Rounds
+from rota.core.fire import Fire
 from rota.model.dispatch import Round
 from rota.model.work import GLOBAL, Limit, Rate
 from rota.ports import Store
 from tests.contract.conftest import Open
-from tests.factories import a_node, an_assignment, an_end, assigned
+from tests.factories import a_due_job, a_node, an_assignment, an_end, assigned
 
 Between = Callable[[], Awaitable[object]]
 
@@ -159,6 +161,18 @@ async def test_a_board_with_a_rate_is_used_under_the_lock(desk: Desk) -> None:
     await desk.round()
     assert desk.board.is_rated
     assert len([it for it in await desk.store.queued() if it.node_id is not None]) == 1
+
+
+async def test_the_start_of_an_item_that_brings_the_first_rate_is_remembered(desk: Desk) -> None:
+    await desk.round()
+    assert not desk.board.is_rated
+    job = await a_due_job(desk.store, rate=Rate(max=1, period_s=3600.0))
+    await desk.store.fire([job.id], Fire())
+    assert (await desk.round()).given == 1
+    assert isinstance(desk.store, SqlStore)
+    store = desk.store
+    known = await store._db.read(lambda conn: store._limits(conn, remembered=True))
+    assert [len(limit.recent) for limit in known if limit.name == f"job:{job.id}"] == [1]
 
 
 UNCOMPARED = [

@@ -137,6 +137,9 @@ class Rounds(Membership):
         if (seen.holder, seen.epoch, seen.changes) != (node_id, board.epoch, board.changes):
             return None
         self._learn(tx, board, [(kind, data) for _, kind, data in seen.arrivals])
+        if board.is_rated:  # by what just arrived: starts must be remembered, which this write does not
+            board.forget()
+            return None
         plan = board.plan(seen.now_us, seen.targets, batch_max)
         is_new = bool(plan.given or seen.arrivals)
         number = seen.round + is_new
