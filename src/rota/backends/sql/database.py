@@ -7,10 +7,11 @@ An error before the commit means that nothing was changed; an error during the c
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import (
@@ -18,6 +19,7 @@ from sqlalchemy.exc import (
     DBAPIError,
     IntegrityError,
     NotSupportedError,
+    OperationalError,
     ProgrammingError,
     SQLAlchemyError,
 )
@@ -41,6 +43,8 @@ EXCLUSIVE_S = 600.0
 PATIENCE_S = float(STATEMENT_S + LOCK_S)
 """How long a transaction or its commit may take before the server counts as gone. One that was cut off sends nothing,
 not even an error, and the drivers would wait for it without end."""
+
+_LOOK_AGAIN_S, _LOOK_AGAIN_MAX_S = 0.0002, 0.002
 
 
 class Database(Protocol):
@@ -225,20 +229,20 @@ class ServerDatabase:
 
 
 class FileDatabase:
-    """An SQLite file. All of it runs in one thread of this process, a whole transaction at a time."""
+    """An SQLite file. Writes run in one thread of this process, a whole transaction at a time; reads in another."""
 
     def __init__(self, dialect: Dialect, engine: Engine, clock: Clock) -> None:
         self.dialect = dialect
         self._engine = engine
         self._clock = clock
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rota-sqlite")
-        self._conn: Connection | None = None
+        self._writer = _Line(engine, "rota-sqlite-write")
+        self._reader = _Line(engine, "rota-sqlite-read")
 
     async def read(self, work: Work[T]) -> T:
-        return await again(partial(self._hop, work), self.dialect, self._clock)
+        return await again(partial(self._reader.run, work), self.dialect, self._clock)
 
     async def write(self, work: Work[T]) -> T:
-        return await again(partial(self._hop, partial(self._transaction, "IMMEDIATE", work)), self.dialect, self._clock)
+        return await self._write(LOCK_S, work)
 
     async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
         return await self.write(work)
@@ -247,49 +251,80 @@ class FileDatabase:
         return await self.write(work)
 
     async def exclusively(self, work: Work[T]) -> T:
-        async def once() -> T:
-            await self._hop(partial(_set_patience, EXCLUSIVE_S))
-            try:
-                return await self._hop(partial(self._transaction, "EXCLUSIVE", work))
-            finally:
-                await self._hop(partial(_set_patience, LOCK_S))
-
-        return await again(once, self.dialect, self._clock)
+        return await self._write(EXCLUSIVE_S, work)
 
     def listen(self, wake: Callable[[str], None]) -> None:
         pass
 
     async def close(self) -> None:
+        await self._reader.close()
+        await self._writer.close()
+        self._engine.dispose()
+
+    async def _write(self, patience_s: float, work: Work[T]) -> T:
+        return await again(
+            partial(self._writer.run, partial(self._transaction, patience_s, work)), self.dialect, self._clock
+        )
+
+    def _transaction(self, patience_s: float, work: Work[T], conn: Connection) -> T:
+        self._begin(conn, patience_s)
+        try:
+            result = work(conn)
+            conn.exec_driver_sql("COMMIT")
+        except BaseException:
+            if _raw(conn).in_transaction:
+                conn.exec_driver_sql("ROLLBACK")
+            raise
+        return result
+
+    def _begin(self, conn: Connection, patience_s: float) -> None:
+        """Get the file. SQLite by itself would look again only after up to 0.1 s, and meanwhile another process may let
+        go of the file and take it many times."""
+        until_s, pause_s = self._clock.monotonic() + patience_s, _LOOK_AGAIN_S
+        _raw(conn).execute("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    conn.exec_driver_sql("BEGIN IMMEDIATE")
+                except OperationalError as error:
+                    if self.dialect.code(error) != "SQLITE_BUSY" or self._clock.monotonic() >= until_s:
+                        raise
+                else:
+                    return
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, _LOOK_AGAIN_MAX_S)
+        finally:
+            _raw(conn).execute(f"PRAGMA busy_timeout = {LOCK_S * 1000}")
+
+
+class _Line:
+    """A thread with a connection of its own."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._conn: Connection | None = None
+
+    async def run(self, work: Work[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_connection, work)
+
+    async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
         self._thread.shutdown(wait=False)
-
-    async def _hop(self, work: Work[T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_connection, work)
 
     def _with_connection(self, work: Work[T]) -> T:
         if self._conn is None:
             self._conn = self._engine.connect()
         return work(self._conn)
 
-    def _transaction(self, kind: str, work: Work[T], conn: Connection) -> T:
-        conn.exec_driver_sql(f"BEGIN {kind}")
-        try:
-            result = work(conn)
-            conn.exec_driver_sql("COMMIT")
-        except BaseException:
-            if conn.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
-                conn.exec_driver_sql("ROLLBACK")
-            raise
-        return result
-
     def _disconnect(self) -> None:
         if self._conn is not None:
             self._conn.close()
-        self._engine.dispose()
+            self._conn = None
 
 
-def _set_patience(seconds: float, conn: Connection) -> None:
-    conn.exec_driver_sql(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+def _raw(conn: Connection) -> Any:
+    return conn.connection.dbapi_connection
 
 
 async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock) -> T:

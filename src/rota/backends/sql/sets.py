@@ -17,7 +17,7 @@ from sqlalchemy import BigInteger, Column, Connection, String, Table, Text
 
 Rows = Sequence[tuple[Any, ...]]
 
-_CHUNK = 50
+_CHUNKS = (250, 50, 10, 1)
 _PACKET = 1_000_000
 
 
@@ -175,10 +175,12 @@ def _element(value: Any) -> str:
 
 
 def _chunks(rows: Rows) -> Iterable[Rows]:
-    """Chunks of one size, so that their statements are prepared once; the rest one by one."""
-    whole = len(rows) - len(rows) % _CHUNK
-    yield from (rows[at : at + _CHUNK] for at in range(0, whole, _CHUNK))
-    yield from (rows[at : at + 1] for at in range(whole, len(rows)))
+    """Chunks of few sizes, so that their statements are prepared once."""
+    start = 0
+    for size in _CHUNKS:
+        while start + size <= len(rows):
+            yield rows[start : start + size]
+            start += size
 
 
 def _packets(rows: Rows) -> Iterable[str]:
