@@ -2,9 +2,9 @@
 
     python guard.py UID FOLDER COMMAND…
 
-It reads signal names from its standard input, one on a line, and sends them to the server. The end of that input
-means: kill everything. When the asking process is gone, FOLDER is removed as well. The exit code is 0 when the server
-ended by itself or on a signal asked for, else 1.
+It reads signal names from its standard input, one on a line, and sends them to the server; `kill` means: kill
+everything. The end of that input means that the asking process is going: when it is gone, FOLDER is removed as well.
+The exit code is 0 when the server ended by itself or on a signal asked for, else 1.
 
 A guard, and not PDEATHSIG from the tests: that signal fires when the *thread* that started the server ends, and tests
 start servers from short-lived threads. The guard has one thread, so against its own death it does use PDEATHSIG.
@@ -18,10 +18,21 @@ import shutil
 import signal
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+GOING_S = 10.0
+"""A process that ends closes its pipes first; so much later it is surely gone."""
+
+
+class End(Enum):
+    """Why the server is over."""
+
+    BY_ITSELF = 0
+    KILLED = 1
+    FORSAKEN = 2
 
 
 def main(uid: int, folder: Path, command: list[str]) -> int:
@@ -41,25 +52,27 @@ def main(uid: int, folder: Path, command: list[str]) -> int:
         preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),  # noqa: PLW1509
     )
     print(server.pid, flush=True)
-    ended = _relay_signals(server, asker)
+    end = _relay_signals(server, asker)
     _kill_descendants()
-    if _is_gone(asker):
+    if _is_gone(asker, GOING_S if end is End.FORSAKEN else 0):
         shutil.rmtree(folder, ignore_errors=True)
-    return 0 if ended else 1
+    return 0 if end is End.BY_ITSELF else 1
 
 
-def _relay_signals(server: subprocess.Popen[bytes], asker: int) -> bool:
-    """Pass signals on until the server ended (True), or the asker is gone or wants it killed (False)."""
+def _relay_signals(server: subprocess.Popen[bytes], asker: int) -> End:
+    """Pass signals on until it is over."""
     running = os.pidfd_open(server.pid)
     orders = b""
     while True:
         ready, _, _ = select.select([sys.stdin.fileno(), asker, running], [], [])
         if running in ready:
-            return True
+            return End.BY_ITSELF
         chunk = os.read(sys.stdin.fileno(), 4096) if sys.stdin.fileno() in ready else b""
         if not chunk:
-            return False
+            return End.FORSAKEN
         *names, orders = (orders + chunk).split(b"\n")
+        if b"kill" in names:
+            return End.KILLED
         for name in names:
             signal.pidfd_send_signal(running, signal.Signals[name.decode()])
 
@@ -76,8 +89,8 @@ def _kill_descendants() -> None:
             return
 
 
-def _is_gone(pidfd: int) -> bool:
-    return bool(select.select([pidfd], [], [], 0)[0])
+def _is_gone(pidfd: int, wait_s: float) -> bool:
+    return bool(select.select([pidfd], [], [], wait_s)[0])
 
 
 if __name__ == "__main__":

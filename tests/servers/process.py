@@ -110,7 +110,9 @@ class PrivateServer:
         if self._guard is None:
             return
         assert self._guard.stdin is not None
-        self._guard.stdin.close()
+        with suppress(BrokenPipeError):  # the server ended by itself, and the guard with it
+            self._guard.stdin.write(b"kill\n")
+            self._guard.stdin.flush()
         self._guard.wait(STOP_TIMEOUT)
         self._forget()
 

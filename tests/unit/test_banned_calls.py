@@ -27,6 +27,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
         },
         "the Clock port's real implementation",
     ),
+    "backends/sql/database.py": ({"time.sleep"}, "the thread of an SQLite file waits there for another process"),
     "bench/fleet.py": ({"os.environ"}, "nodes of a benchmark get the settings of the process that starts them"),
     "bench/noop.py": ({"time.time_ns"}, "user code, as far as the product is concerned: it runs in a worker"),
     "runners/worker/ticks.py": ({"time.monotonic"}, "the clock of a worker process, into which no port reaches"),
