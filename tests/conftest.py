@@ -1,4 +1,4 @@
-"""Fixtures that every kind of test shares: the database servers, each started when a test first asks for it."""
+"""Fixtures that every kind of test shares: the servers, each started when a test first asks for it."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -6,9 +6,11 @@ from typing import TypeVar
 
 import pytest
 
+from tests.servers.etcd import EtcdServer
 from tests.servers.mariadb import MariadbDatabases, MariadbServer
 from tests.servers.postgres import PostgresDatabases, PostgresServer
 from tests.servers.process import PrivateServer, ServerMissing
+from tests.servers.zookeeper import ZooKeeperServer
 
 Server = TypeVar("Server", bound=PrivateServer)
 
@@ -32,6 +34,20 @@ def mariadb_server() -> Iterator[MariadbDatabases]:
         yield MariadbDatabases(given)
         return
     with installed(MariadbServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper server for the whole run. A test that must stop one makes its own `ZooKeeperServer`."""
+    with installed(ZooKeeperServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[EtcdServer]:
+    """An etcd server for the whole run. A test that must stop one makes its own `EtcdServer`."""
+    with installed(EtcdServer) as server:
         yield server
 
 

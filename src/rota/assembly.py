@@ -27,13 +27,16 @@ from rota.loops.live import Live
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
 from rota.loops.member import Member
+from rota.loops.placement.attendant import Attendant
+from rota.loops.placement.part import Part, driver
 from rota.loops.pruner import Pruner
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
 from rota.loops.warden import Warden
+from rota.model.cluster import Peer
 from rota.model.job import listener_name
 from rota.model.node import NewNode, Place
-from rota.ports import Clock, LogStore, Store
+from rota.ports import Clock, Coordinator, LogStore, Store
 from rota.runners.machine import Machine
 from rota.runners.place import here
 from rota.version import __version__
@@ -54,9 +57,18 @@ class Assembly:
     """The parts of one node."""
 
     def __init__(
-        self, store: Store, clock: Clock, config: Config, paths: Sequence[str], logs: LogStore, state_dir: Path
+        self,
+        store: Store,
+        coordinator: Coordinator,
+        clock: Clock,
+        config: Config,
+        paths: Sequence[str],
+        logs: LogStore,
+        state_dir: Path,
     ) -> None:
         self._store = store
+        self._coordinator = coordinator
+        self._incarnation = clock.token()
         self._clock = clock
         self._config = config
         self._logs = logs
@@ -93,13 +105,43 @@ class Assembly:
         rescuer = Rescuer(self._store, self._clock, self._config.lease, self._identity, self._crew, loader, live)
         warden = Warden(self._store, self._clock)
         pruner = Pruner(self._store, self._clock, self._config.retention, self._logs)
-        return Host(
+        part = self._part()
+        host = Host(
             store=self._store,
             identity=self._identity,
             member=member,
-            firing=[scheduler, *self._definer()],
+            firing=[scheduler, *self._definer(), *(() if part is None else part.loops)],
             working=[dispatcher, rescuer, pruner, warden, *finishers, *([] if executor is None else [executor])],
             execution=execution,
+            part=part,
+        )
+        if part is not None:
+            part.connect(scheduler, host.stop_at_once)
+        return host
+
+    def _part(self) -> Part | None:
+        """This scheduler's part in the placement of the cluster."""
+        placement = self._config.placement
+        if placement.kind == "none":
+            return None
+        attendant = Attendant(
+            self._coordinator, self._clock, self._peer, busy=self._busy, on_lost=self._config.coordinator.on_lost
+        )
+        return Part(
+            coordinator=self._coordinator,
+            attendant=attendant,
+            driver=driver(self._store, self._coordinator, self._clock, placement, attendant),
+        )
+
+    def _peer(self) -> Peer:
+        placement = self._config.placement
+        return Peer(
+            name=self._config.node.name,
+            incarnation=self._incarnation,
+            version=__version__,
+            weight=placement.weight,
+            faults=placement.faults,
+            alarm=placement.alarm or None,
         )
 
     def _execution(self, loader: Loader) -> tuple[Execution, list[Finisher]]:

@@ -32,6 +32,23 @@ class NodeConfig(Value, frozen=True, kw_only=True):
     name: str
 
 
+class CoordinatorConfig(Value, frozen=True, kw_only=True):
+    url: str = ""
+    namespace: str = "rota"
+    session_s: float = 4.0
+    on_lost: str = "continue"
+
+
+class PlacementConfig(Value, frozen=True, kw_only=True):
+    kind: str = "claim"
+    faults: int = 1
+    alarm: int = 0
+    weight: float = 1.0
+    automatic: bool = True
+    strategy: str = "balanced"
+    beat_s: float = 60.0
+
+
 class SchedulerConfig(Value, frozen=True, kw_only=True):
     look_s: float = 1.0
     look_max: int = 20_000
@@ -79,6 +96,8 @@ class DefinitionsConfig(Value, frozen=True, kw_only=True):
 class Config(Value, frozen=True, kw_only=True):
     store: StoreConfig
     node: NodeConfig
+    coordinator: CoordinatorConfig
+    placement: PlacementConfig
     scheduler: SchedulerConfig
     lease: LeaseConfig
     dispatch: DispatchConfig
@@ -96,12 +115,41 @@ class Setting(NamedTuple):
     help: str
     low: float = 0
     high: float = math.inf
+    choices: tuple[str, ...] = ()
 
 
 SETTINGS = (
     Setting("store.url", "sqlite:///rota.db", "where everything is kept"),
     Setting("store.may_forget", False, "use a store that can lose what it has acknowledged"),
     Setting("node.name", "", "the name of this node in the history; default: host and process id"),
+    Setting(
+        "coordinator.url", "", "who coordinates: zookeeper://host:2181, etcd://host:2379; default: the store itself"
+    ),
+    Setting("coordinator.namespace", "rota", "the name of this cluster, where several share one server"),
+    Setting("coordinator.session_s", 4.0, "how long a silent scheduler keeps its jobs", 1, 600),
+    Setting(
+        "coordinator.on_lost",
+        "continue",
+        "what a scheduler does without it: continue, stop or exit",
+        choices=("continue", "stop", "exit"),
+    ),
+    Setting(
+        "placement.kind",
+        "claim",
+        "how schedulers share the jobs: claim, scope, beat, or none",
+        choices=("claim", "scope", "beat", "none"),
+    ),
+    Setting("placement.faults", 1, "n: how many schedulers may die and the others still hold all jobs", 1, 1000),
+    Setting("placement.alarm", 0, "M: an alarm is raised when this scheduler takes more jobs than that; 0: never"),
+    Setting("placement.weight", 1.0, "how much of the jobs this scheduler should have, beside the others", 0.01, 1000),
+    Setting("placement.automatic", True, "claim: even out the jobs without being told"),
+    Setting(
+        "placement.strategy",
+        "balanced",
+        "scope: how the leader cuts the jobs: scope, balanced or stable",
+        choices=("scope", "balanced", "stable"),
+    ),
+    Setting("placement.beat_s", 60.0, "beat: how long one scheduler fires before the next is found", 1, 3600),
     Setting("scheduler.look_s", 1.0, "how often a scheduler looks for jobs that others changed", 0.05, 60),
     Setting("scheduler.look_max", 20_000, "how many jobs one look brings", 1, 1_000_000),
     Setting("scheduler.batch_max", 500, "how many jobs one transaction fires", 1, 10_000),
@@ -179,6 +227,8 @@ def config_of(found: Mapping[str, Sourced]) -> Config:
     return Config(
         store=StoreConfig(**sections["store"]),
         node=NodeConfig(name=node),
+        coordinator=CoordinatorConfig(**sections["coordinator"]),
+        placement=PlacementConfig(**sections["placement"]),
         scheduler=SchedulerConfig(**sections["scheduler"]),
         lease=LeaseConfig(**sections["lease"]),
         dispatch=DispatchConfig(**sections["dispatch"]),
@@ -254,6 +304,8 @@ def _typed(setting: Setting, value: object) -> str | bool | int | float:
             raise ValueError("must be a text")
         if setting.name == "node.name" and value and not NODE_NAME.fullmatch(value):
             raise ValueError("must be 1 to 100 of A-Z a-z 0-9 . _ -, beginning with a letter or digit")
+        if setting.choices and value not in setting.choices:
+            raise ValueError(f"must be one of {', '.join(setting.choices)}, not {value!r}")
         return value
     if kind is bool:
         return _truth(value)

@@ -4,11 +4,15 @@
     ├── InvalidInput        what was given is wrong: each problem names its field and the reason
     ├── NotFound            there is no such job, run or file
     ├── Refused             the request is understood, but the present state forbids it
-    └── StoreError
-        ├── StoreRefused    this store must not be used: not durable, wrong file system, schema of another release
-        ├── StoreFault      the store refused what was asked: a bug in rota, or a damaged store; nothing was changed
-        └── StoreUnavailable    the store did not answer; nothing was changed
-            └── CommitUnknown   the store did not answer the commit: the change is there whole, or not at all
+    ├── StoreError
+    │   ├── StoreRefused    this store must not be used: not durable, wrong file system, schema of another release
+    │   ├── StoreFault      the store refused what was asked: a bug in rota, or a damaged store; nothing was changed
+    │   └── StoreUnavailable    the store did not answer; nothing was changed
+    │       └── CommitUnknown   the store did not answer the commit: the change is there whole, or not at all
+    └── CoordinatorError
+        ├── CoordinatorRefused      this coordinator cannot be used: no driver, no right, or it lacks what is needed
+        ├── CoordinatorUnavailable  the coordinator did not answer; what was asked may have been done
+        └── SessionLost             the session is over, and its claims with it
 
 A caller that gets `CommitUnknown` asks again: every verb of the store may be repeated. Adapters turn the errors of
 their drivers into these at the edge; no other module sees a driver's error.
@@ -75,3 +79,19 @@ class StoreUnavailable(StoreError):
 
 class CommitUnknown(StoreUnavailable):
     """The store did not answer the commit: the change is there whole, or not at all. Ask again."""
+
+
+class CoordinatorError(RotaError):
+    """Something about the coordinator."""
+
+
+class CoordinatorRefused(CoordinatorError):
+    """This coordinator cannot be used as it is; the message says why and what to do."""
+
+
+class CoordinatorUnavailable(CoordinatorError):
+    """The coordinator did not answer; what was asked may have been done. Ask again, or read."""
+
+
+class SessionLost(CoordinatorError):
+    """The session is over, and its claims with it. Join anew."""

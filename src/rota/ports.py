@@ -1,5 +1,5 @@
-"""What the product needs from the world: a durable store, a crew that executes, a place for logs, and a clock. The
-contracts are the docstrings.
+"""What the product needs from the world: a durable store, a coordinator, a crew that executes, a place for logs, and a
+clock. The contracts are the docstrings.
 
 Every verb of the store may be repeated after `StoreUnavailable` or `CommitUnknown`: what was already done is found
 done. Verbs that decide are shaped *locked read -> pure decision -> fenced write*; the rule they are given may be
@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from rota.model.cluster import Drain, Drains, Placeable, Role
 from rota.model.dispatch import Board, Finished, Grant, ItemEnd, ItemStart, Pulse, Round
+from rota.model.entry import Entry
 from rota.model.job import Definition, Job, JobName
 from rota.model.node import Joined, Members, NewNode, Place
 from rota.model.plan import Committed, JobFilter, Rule, RunFilter, Upcoming
@@ -68,6 +70,10 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Let go of every connection."""
+        ...
+
+    def coordinator(self, clock: Clock, *, ttl_s: float) -> Coordinator:
+        """A client of the coordinator that comes with this store: it uses the same connections."""
         ...
 
     async def now(self) -> datetime:
@@ -142,8 +148,24 @@ class Store(Protocol):
         """A clean stop: the node is offline; its lease is over. Items that it still has go back, ready, at no cost."""
         ...
 
-    async def drain(self, names: Sequence[str], draining: bool) -> None:
-        """Put nodes, by name, on the offline list, or take them off it. It lasts."""
+    async def drain(self, drains: Sequence[Drain]) -> None:
+        """Put nodes, by name, on the offline list, in these roles too if they are there already. It lasts."""
+        ...
+
+    async def undrain(self, names: Sequence[str], roles: Sequence[Role]) -> None:
+        """Take nodes off it, in these roles."""
+        ...
+
+    async def drains(self) -> Drains:
+        """The offline list."""
+        ...
+
+    async def placeable(self, known: int) -> Placeable:
+        """The jobs that need an owner: enabled, with a trigger; only if that set has changed since revision `known`."""
+        ...
+
+    async def busy_jobs(self, job_ids: Sequence[int]) -> frozenset[int]:
+        """Those of the jobs that have a live run."""
         ...
 
     async def nodes(self, *, gone: bool = False) -> Members:
@@ -284,6 +306,85 @@ class Store(Protocol):
         self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100
     ) -> tuple[Event, ...]:
         """The newest lines of the history of a run or a job, oldest first."""
+        ...
+
+
+class Coordinator(Protocol):
+    """Says who should try: a session, claims that end with it, entries that last, and a word when something changed.
+
+    One object is one client with at most one session at a time. Verbs raise `CoordinatorUnavailable` when there is no
+    answer in bounded time; what was asked may then have been done, and every verb may be repeated. Those that need a
+    session raise `SessionLost` without a living one. What was done before a verb is seen by every later one,
+    whichever client asks.
+    """
+
+    ttl_s: float
+    """How long a session lives after its last renewal."""
+
+    @property
+    def session(self) -> str | None:
+        """The name of the session; none before `join`, and once it was seen to be over."""
+        ...
+
+    @property
+    def believed_until_s(self) -> float:
+        """Until when (monotonic) nobody else can have got a claim of this session: its last confirmed renewal, counted
+        from when it was sent, plus `ttl_s`."""
+        ...
+
+    async def join(self) -> str:
+        """Begin a session; one that this client still has is ended with its claims."""
+        ...
+
+    async def renew(self) -> bool:
+        """Prolong the session. False: it is over."""
+        ...
+
+    async def leave(self) -> None:
+        """End the session and its claims at once."""
+        ...
+
+    async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
+        """Make claims of keys that nobody has; says which were won, with their fences. Keys that this session has
+        already are told with the fence they have; their values stay."""
+        ...
+
+    async def release(self, fences: Mapping[str, int]) -> None:
+        """Give up claims of this session, each only if it still has that fence."""
+        ...
+
+    async def update(self, key: str, fence: int, value: str) -> bool:
+        """Change the value of a claim of this session. False: it has it no more."""
+        ...
+
+    async def get(self, key: str) -> Entry | None:
+        """One entry."""
+        ...
+
+    async def read(self, folder: str) -> tuple[Entry, ...]:
+        """The entries directly in a folder, by key."""
+        ...
+
+    async def keys(self, folder: str) -> frozenset[str]:
+        """The keys directly in a folder: cheaper than to read it."""
+        ...
+
+    async def put(self, key: str, value: str, *, version: int | None = None) -> int | None:
+        """Write an entry that lasts; says its new version. With `version`, only over that one (0: over none); none: the
+        entry had another, or is a claim."""
+        ...
+
+    async def delete(self, key: str, version: int) -> bool:
+        """Remove an entry, also a claim of another session, if it has this version."""
+        ...
+
+    def listen(self, folder: str, wake: Callable[[], None]) -> None:
+        """Call `wake` soon after an entry directly in the folder, or the folder's own entry, has changed, and after
+        changes may have been missed. It may be called for nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Leave, and let go of every connection."""
         ...
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from rota.backends.memory import MemoryStore
 from rota.clock import SystemClock
-from rota.config import Config
+from rota.config import Config, CoordinatorConfig
 from rota.control import Control
-from rota.ports import Clock, LogStore, Store
+from rota.errors import InvalidInput
+from rota.ports import Clock, Coordinator, LogStore, Store
 
 if TYPE_CHECKING:
     from rota.loops.host import Host
@@ -38,6 +39,22 @@ def open_store(url: str, clock: Clock, *, actor: str, may_forget: bool = False) 
     return SqlStore(connect(url, clock), actor=actor, may_forget=may_forget)
 
 
+def open_coordinator(config: CoordinatorConfig, store: Store, clock: Clock) -> Coordinator:
+    """Make a client of the coordinator that is configured; by default the store's own database. Nothing is sent yet."""
+    scheme = config.url.partition("://")[0]
+    if scheme == "zookeeper":
+        from rota.backends.zookeeper import ZooKeeperCoordinator
+
+        return ZooKeeperCoordinator(config.url, clock, namespace=config.namespace, ttl_s=config.session_s)
+    if scheme == "etcd":
+        from rota.backends.etcd import EtcdCoordinator
+
+        return EtcdCoordinator(config.url, clock, namespace=config.namespace, ttl_s=config.session_s)
+    if config.url:
+        raise InvalidInput.of("coordinator.url", "use zookeeper://host:port or etcd://host:port, or leave it out")
+    return store.coordinator(clock, ttl_s=config.session_s)
+
+
 def unstored() -> Control:
     """A control for what needs no store that lasts."""
     clock = system_clock()
@@ -48,7 +65,7 @@ def scheduler(store: Store, clock: Clock, config: Config) -> Scheduler:
     """The loop that fires."""
     from rota.loops.scheduler import Scheduler
 
-    return Scheduler(store, clock, config.scheduler)
+    return Scheduler(store, clock, config.scheduler, overdue_s=config.coordinator.session_s + 1.0)
 
 
 def log_store(config: Config) -> LogStore:
@@ -74,4 +91,6 @@ async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str],
     """A whole node: it fires, dispatches, executes, looks after the others, and applies the definitions of `paths`."""
     from rota.assembly import Assembly
 
-    return await Assembly(store, clock, config, paths, log_store(config), state_dir(config)).host(firing)
+    coordinator = open_coordinator(config.coordinator, store, clock)
+    parts = (store, coordinator, clock, config, paths, log_store(config), state_dir(config))
+    return await Assembly(*parts).host(firing)

@@ -14,6 +14,7 @@ import pytest
 
 from rota.core.advance import Advance
 from rota.core.dispatch import Rounds, State, plain_round
+from rota.model.cluster import Drain, Role
 from rota.model.dispatch import Granted, Ready, Round, Seated, Target
 from rota.model.moment import micros
 from rota.model.states import ItemState
@@ -179,14 +180,14 @@ async def test_only_nodes_that_can_are_given_items(store: Store) -> None:
     await a_node(store, group="gpu", lease_s=-1)
     drained = await a_node(store, "drained", group="gpu")
     retired = await a_node(store, group="gpu")
-    await store.drain(["drained"], True)
+    await store.drain([Drain(name="drained")])
     await store.retire(retired)
     board = Rounds()
     assert await given(store, asking, board) == []
     able = await a_node(store, group="gpu", seats=3)
     done = await store.dispatch(asking, board, batch_max=100)
     assert {node: len(grant.items) for node, grant in done.grants.items()} == {able: 3}
-    await store.drain(["drained"], False)
+    await store.undrain(["drained"], tuple(Role))
     done = await store.dispatch(asking, board, batch_max=100)
     assert {node: len(grant.items) for node, grant in done.grants.items()} == {drained: 2}
 

@@ -11,6 +11,7 @@ import pytest
 from rota.core.advance import Advance
 from rota.core.dispatch import Rounds
 from rota.core.fire import Fire
+from rota.model.cluster import Drain, Role
 from rota.model.dispatch import Granted, ItemEnd
 from rota.model.node import Node, NodeState
 from rota.model.states import ItemState, Outcome, RunState
@@ -192,12 +193,12 @@ async def test_a_rescue_that_races_the_ends_takes_what_has_not_ended(another: Op
 async def test_drained_nodes_are_remembered_by_their_names(store: Store) -> None:
     node = await a_node(store, "alpha")
     for _ in range(2):
-        await store.drain(["alpha", "never-seen"], True)
+        await store.drain([Drain(name=name) for name in ["alpha", "never-seen"]])
     assert (await node_of(store, node)).state is NodeState.DRAINING
     again = await a_node(store, "alpha")
     assert (await node_of(store, again)).state is NodeState.DRAINING
     for _ in range(2):
-        await store.drain(["alpha"], False)
+        await store.undrain(["alpha"], tuple(Role))
     assert (await node_of(store, again)).state is NodeState.ONLINE
     late = await a_node(store, "never-seen")
     assert (await node_of(store, late)).state is NodeState.DRAINING

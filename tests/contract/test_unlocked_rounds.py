@@ -17,6 +17,7 @@ from rota.backends.sql.store import SqlStore
 from rota.core.advance import Advance
 from rota.core.dispatch import Rounds
 from rota.core.fire import Fire
+from rota.model.cluster import Drain
 from rota.model.dispatch import Round
 from rota.model.work import GLOBAL, Limit, Rate
 from rota.ports import Store
@@ -89,7 +90,7 @@ async def test_a_cap_that_is_lowered_in_between_holds(desk: Desk) -> None:
 
 
 async def test_a_node_that_is_drained_in_between_is_given_nothing(desk: Desk) -> None:
-    done = await desk.round(lambda: desk.other.drain(["n1"], True))
+    done = await desk.round(lambda: desk.other.drain([Drain(name="n1")]))
     assert done.given == 0
     assert {it.state for it in await desk.store.queued()} == {"ready"}
 

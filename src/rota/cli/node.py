@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     },
 )
 @click.option("--name", metavar="NAME", help="The name of this node in the history. [default: host and process id]")
+@click.option("--coordinator", metavar="URL", help="zookeeper://HOST:PORT or etcd://HOST:PORT. [default: the store]")
+@click.option("--placement", metavar="KIND", help="How schedulers share the jobs: claim, scope, beat or none.")
+@click.option("--faults", metavar="N", help="How many schedulers may die and the others still hold all jobs.")
+@click.option("--alarm", metavar="M", help="Raise an alarm when this scheduler takes more jobs than that.")
 @click.option("--definitions", metavar="PATH", help="A file or folder of definitions, applied whenever it changes.")
 @click.option("--app", "app", metavar="FILE", help="A Python file with an app, applied likewise.")
 @click.option("--seconds", type=Seconds(), help="Stop after so many seconds.")
@@ -35,6 +39,10 @@ if TYPE_CHECKING:
 def node(
     ctx: click.Context,
     name: str | None,
+    coordinator: str | None,
+    placement: str | None,
+    faults: str | None,
+    alarm: str | None,
     definitions: str | None,
     app: str | None,
     seconds: float | None,
@@ -46,7 +54,15 @@ def node(
         return
     from rota.cli import log, serve
 
-    config = configuration(ctx, {"node.name": name, "definitions.path": definitions})
+    flags = {
+        "node.name": name,
+        "coordinator.url": coordinator,
+        "placement.kind": placement,
+        "placement.faults": faults,
+        "placement.alarm": alarm,
+        "definitions.path": definitions,
+    }
+    config = configuration(ctx, flags)
     serve.refuse_missing_paths("definitions.path", [config.definitions.path] if config.definitions.path else [])
     serve.refuse_missing_paths("app", [app] if app else [])
     log.start(log_format or ("json" if as_json(ctx) else "text"))

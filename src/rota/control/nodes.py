@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rota.control.asking import Asking
 from rota.errors import InvalidInput, Problem
+from rota.model.cluster import Drain, Role
 from rota.model.node import Members
 
 
@@ -28,5 +29,6 @@ class Nodes(Asking):
                 problems.append(Problem("name", str(error)))
         if problems:
             raise InvalidInput(problems)
-        await self._again(lambda: self._store.drain(names, draining))
+        drains = [Drain(name=name) for name in names]
+        await self._again(lambda: self._store.drain(drains) if draining else self._store.undrain(names, tuple(Role)))
         return await self.nodes()

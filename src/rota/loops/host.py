@@ -21,6 +21,7 @@ from rota.loops.identity import Identity
 from rota.loops.live import Live
 from rota.loops.loop import Loop
 from rota.loops.member import Member
+from rota.loops.placement.part import Part
 from rota.ports import Crew, Store
 
 LEAVE_S = 5.0
@@ -48,6 +49,7 @@ class Host:
     """Loops that make new work: the first to end when the node drains."""
     working: Sequence[Loop]
     execution: Execution | None = None
+    part: Part | None = None
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _at_once: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -84,6 +86,8 @@ class Host:
         await self._ending.wait()
         for loop in self.firing:
             loop.stop()
+        if self.part is not None:
+            await self.part.leave()
         if self.execution is not None:
             if self.member.joined.is_set():
                 await self._drain(self.execution)

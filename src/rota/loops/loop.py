@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 
 import structlog
 
-from rota.errors import StoreUnavailable
+from rota.errors import CoordinatorUnavailable, SessionLost, StoreUnavailable
 from rota.ports import Clock
 
 BACK_OFF_MAX_S = 2.0
@@ -63,6 +63,10 @@ class Loop(ABC):
             rest_s = await self.once()
         except StoreUnavailable as fault:
             return self._back_off("the store is out of reach; going on when it is back", reason=str(fault))
+        except CoordinatorUnavailable as fault:
+            return self._back_off("the coordinator is out of reach; going on when it is back", reason=str(fault))
+        except SessionLost as fault:
+            return self._back_off("the session was lost; going on with a new one", reason=str(fault))
         except Exception:  # noqa: BLE001 - a bug in one round must not silence the loop for ever
             return self._back_off("a round failed", exc_info=True)
         if self.failures:

@@ -5,8 +5,9 @@
       │                     v
       └──look again──  fire a batch: one transaction; each job comes back with its next instant
 
-Every scheduler may fire every job: the transaction decides who did. A job that another node holds costs one short
-retry; whatever was overlooked, the next look finds.
+Placement says whose turn a job is; the transaction decides who fired it. A job that is another's turn is fired here
+only when it is overdue by more than a session and a second, whoever owns it. A job that another node holds costs one
+short retry; whatever was overlooked, the next look finds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from rota.core.fire import Fire
 from rota.errors import StoreUnavailable
 from rota.loops.loop import Loop
 from rota.loops.moment import Moment
-from rota.model.plan import Committed
+from rota.loops.placement.turn import Everyone, Turn
+from rota.model.plan import Committed, Pending
 from rota.ports import Clock, Store
 
 RETRY_S = 0.05
@@ -46,8 +48,12 @@ class Scheduler(Loop):
         config: SchedulerConfig,
         *,
         on_fired: Callable[[Committed], None] | None = None,
+        turn: Turn | None = None,
+        overdue_s: float = 5.0,
     ) -> None:
         super().__init__(clock)
+        self.turn = turn or Everyone()
+        self._overdue = timedelta(seconds=overdue_s)
         self._store = store
         self._config = config
         self.on_fired = on_fired
@@ -60,7 +66,8 @@ class Scheduler(Loop):
         """Look once, then fire what falls due until it is time to look again."""
         seen = await self._store.upcoming(within_s=self._config.look_s * 1.5, limit=self._config.look_max)
         moment = Moment(self._clock, seen.now)
-        heap: list[Due] = [(it.next_fire_at, it.job_id) for it in seen.pending if not self._is_held(it.job_id)]
+        heap: list[Due] = [(self._turn_at(it), it.job_id) for it in seen.pending if not self._is_held(it.job_id)]
+        heapq.heapify(heap)
         retried: set[int] = set()
         full = len(seen.pending) == self._config.look_max and len(heap) > 0
         while heap and not self._stopping and (moment.elapsed() < self._config.look_s):
@@ -73,6 +80,11 @@ class Scheduler(Loop):
             due = _take(heap, moment.now())
             await self._fire(due, heap, retried, moment)
         return 0.0 if full else self._config.look_s - moment.elapsed()
+
+    def _turn_at(self, it: Pending) -> datetime:
+        """When a job is to be fired here: at its instant, or so much later if it is another's turn."""
+        mine = self.turn.owns(it.job_id, it.next_fire_at)
+        return it.next_fire_at if mine else it.next_fire_at + self._overdue
 
     def _woken_early(self, moment: Moment, heap: Sequence[Due]) -> bool:
         return moment.elapsed() < self._config.look_s and heap[0][0] - moment.now() > timedelta(milliseconds=1)
@@ -90,7 +102,8 @@ class Scheduler(Loop):
         for ids, moved in zip(batches, await asyncio.gather(*map(batch, batches)), strict=True):
             for job_id, next_fire_at in moved.items():
                 if next_fire_at is not None:
-                    heapq.heappush(heap, (next_fire_at, job_id))
+                    due = Pending(job_id=job_id, next_fire_at=next_fire_at)
+                    heapq.heappush(heap, (self._turn_at(due), job_id))
             left = {job_id for job_id in ids if job_id not in moved and not self._is_held(job_id)}
             for job_id in left if moved else left - retried:
                 heapq.heappush(heap, (moment.now() + timedelta(seconds=RETRY_S), job_id))

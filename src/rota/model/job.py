@@ -206,6 +206,11 @@ class Job(Value, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, next_slot_at=slot_at, next_fire_at=due_at)
 
     @property
+    def is_placed(self) -> bool:
+        """Whether it wants an owner: somebody has to fire it."""
+        return self.state is JobState.ENABLED and not isinstance(self.definition.schedule.rule, Manual)
+
+    @property
     def pending(self) -> Instant | None:
         if self.next_slot_at is None or self.next_fire_at is None:
             return None

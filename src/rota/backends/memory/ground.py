@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rota.backends.record import Place
+from rota.model.cluster import Drain
 from rota.model.dispatch import Arrival, ArrivalKind, Grant, Ready
 from rota.model.job import Definition, Job, JobName
 from rota.model.moment import micros
@@ -64,7 +65,9 @@ class Ground:
         self._grants: dict[int, list[Grant]] = defaultdict(list)
         self._nodes: dict[int, Node] = {}
         self._fenced: set[int] = set()
-        self._drained: set[str] = set()
+        self._drained: dict[str, Drain] = {}
+        self._placed: tuple[int, ...] = ()
+        self._placed_revision = 0
         self._events: list[Event] = []
         self._wakes: list[Callable[[str], None]] = []
 

@@ -9,6 +9,7 @@ import msgspec
 
 from rota.backends.memory.ground import ready_of
 from rota.backends.memory.reading import Reading
+from rota.model.cluster import Role
 from rota.model.dispatch import ArrivalKind, Board, Given, Grant, Granted, Pulse, Round, Seated, Target
 from rota.model.moment import moment
 from rota.model.node import Joined, Members, NewNode, Node, NodeState
@@ -63,16 +64,6 @@ class Rounds(Reading):
     async def evict(self) -> int | None:
         return None
 
-    async def drain(self, names: Sequence[str], draining: bool) -> None:
-        known = self._drained & set(names)
-        if draining and set(names) - known:
-            self._record("node.drained", {"names": [*sorted(set(names) - known)]})
-            self._drained |= set(names)
-        if not draining and known:
-            self._record("node.undrained", {"names": [*sorted(known)]})
-            self._drained -= known
-            self._nudge()
-
     async def nodes(self, *, gone: bool = False) -> Members:
         return self._members(gone=gone)
 
@@ -100,7 +91,8 @@ class Rounds(Reading):
         return Members(now=self._clock.wall(), nodes=tuple(self._shown_node(it) for it in nodes))
 
     def _shown_node(self, node: Node) -> Node:
-        if node.state is NodeState.ONLINE and node.joined.name in self._drained:
+        listed = self._drained.get(node.joined.name)
+        if node.state is NodeState.ONLINE and listed is not None and Role.EXECUTOR in listed.roles:
             return msgspec.structs.replace(node, state=NodeState.DRAINING)
         return node
 

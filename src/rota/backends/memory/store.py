@@ -8,20 +8,26 @@ from datetime import timedelta
 
 import msgspec
 
-from rota.backends.memory.finishing import Finishing
+from rota.backends.memory.coordinator import MemoryCoordinator, Realm
+from rota.backends.memory.placing import Placing
 from rota.errors import Refused
 from rota.model.run import Run
 from rota.model.standing import Place, Pruned, QuotaCount, Retention, Standing
 from rota.model.states import ItemState, RunState
 from rota.model.work import GLOBAL, Limit, Queued, quota_limit
+from rota.ports import Clock, Coordinator
 
 QUOTA = "quota:"
 
 
-class MemoryStore(Finishing):
+class MemoryStore(Placing):
     """The store that lives and dies with its process."""
 
     hears = False
+
+    def __init__(self, clock: Clock, *, actor: str) -> None:
+        super().__init__(clock, actor=actor)
+        self.realm = Realm(clock)
 
     async def migrate(self) -> None:
         pass
@@ -31,6 +37,9 @@ class MemoryStore(Finishing):
 
     async def close(self) -> None:
         pass
+
+    def coordinator(self, clock: Clock, *, ttl_s: float) -> Coordinator:
+        return MemoryCoordinator(self.realm, clock, ttl_s=ttl_s)
 
     async def limits(self) -> tuple[Limit, ...]:
         return tuple(self._limits[name] for name in sorted(self._limits))

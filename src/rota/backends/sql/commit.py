@@ -13,7 +13,7 @@ from rota.backends.sql.database import Lost
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.queue import ask_to_stop, cancel_items, enqueue, live_states, unstarted, withdraw
 from rota.backends.sql.rows import ITEM, advance_row, event_rows, item_of, item_rows, job_row, run_rows, to_us
-from rota.backends.sql.sets import Change, Insert
+from rota.backends.sql.sets import Change, Insert, Remove
 from rota.backends.sql.transaction import Transaction
 from rota.model.job import Definition, Job
 from rota.model.plan import JobChange, NewJob, Plan, RunMove
@@ -23,12 +23,15 @@ from rota.model.value import decode, encode
 
 ADVANCE = ("next_slot_at", "next_fire_at", "settled_at")
 REVISION = (*ADVANCE, "definition", "digest", "version", "revision", "state", "changed_at")
+PLACED = "placed"
+"""The counter that rises whenever the set of placed jobs changes."""
 
 
 def commit(tx: Transaction, plan: Plan, now: datetime) -> list[Run]:
     """Write the plan. Returns the runs as written."""
     conn, dialect = tx.conn, tx.dialect
-    job_ids = _create(conn, dialect, plan.new_jobs, now, tx.actor)
+    new_jobs = _create(conn, dialect, plan.new_jobs, now, tx.actor)
+    _place(tx, new_jobs, plan.jobs)
     _change(conn, dialect, [change for change in plan.jobs if change.kind is None], ADVANCE)
     _change(conn, dialect, [change for change in plan.jobs if change.kind is not None], REVISION)
     versions = [change.now for change in plan.jobs if change.now.version != change.was.version]
@@ -36,7 +39,7 @@ def commit(tx: Transaction, plan: Plan, now: datetime) -> list[Run]:
     followers = _followers(tx, plan.moves)
     run_ids = tx.ids("run", len(plan.runs))
     row_ids = tx.ids("row", row_ids_needed(plan, followers))
-    written = rows(plan, now, tx.actor, NewIds(job_ids, run_ids, row_ids), followers)
+    written = rows(plan, now, tx.actor, NewIds([job.id for job in new_jobs], run_ids, row_ids), followers)
     tx.write(Insert(schema.run), run_rows(written.runs))
     tx.write(Insert(schema.item, ITEM), item_rows(written.items))
     places = written.places + _move(tx, plan.moves, followers, now)
@@ -55,14 +58,24 @@ def _cancel(tx: Transaction, run_ids: Sequence[int]) -> None:
     ask_to_stop(tx, run_ids)
 
 
-def _create(conn: Connection, dialect: Dialect, new: Sequence[NewJob], now: datetime, actor: str) -> list[int]:
+def _create(conn: Connection, dialect: Dialect, new: Sequence[NewJob], now: datetime, actor: str) -> list[Job]:
     if not new:
         return []
     start = dialect.reserve(conn, "job", len(new))
     jobs = [Job.created(start + n, it.definition, it.digest, it.next, now) for n, it in enumerate(new)]
     dialect.insert(conn, schema.job, [tuple(job_row(job).values()) for job in jobs])
     dialect.insert(conn, schema.job_version, [_version_row(job, now, actor) for job in jobs])
-    return [job.id for job in jobs]
+    return jobs
+
+
+def _place(tx: Transaction, new: Sequence[Job], changes: Sequence[JobChange]) -> None:
+    """Keep the set of placed jobs as the jobs are written."""
+    come = [it.id for it in new if it.is_placed] + [it.now.id for it in changes if it.now.is_placed > it.was.is_placed]
+    gone = [it.now.id for it in changes if it.now.is_placed < it.was.is_placed]
+    if come or gone:
+        tx.dialect.reserve(tx.conn, PLACED, 1)
+        tx.write(Insert(schema.placed), [(job_id,) for job_id in come])
+        tx.write(Remove(schema.placed, "job_id"), [(job_id,) for job_id in gone])
 
 
 def _change(conn: Connection, dialect: Dialect, changes: Sequence[JobChange], columns: tuple[str, ...]) -> None:

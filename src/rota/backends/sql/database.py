@@ -146,7 +146,7 @@ class ServerDatabase:
         self._writer = Lines(engines.writer, WRITERS)
         self._reader = Lines(engines.reader, READERS)
         self._clock = clock
-        self._ears: list[Ear] = []
+        self._ear: Ear | None = None
 
     async def read(self, work: Work[T]) -> T:
         async def once() -> T:
@@ -191,11 +191,12 @@ class ServerDatabase:
 
     def listen(self, wake: Callable[[str], None]) -> None:
         if self.dialect.name == "postgresql":
-            self._ears.append(Ear(self.engines.ear, self._clock, wake))
+            self._ear = self._ear or Ear(self.engines.ear, self._clock)
+            self._ear.add(wake)
 
     async def close(self) -> None:
-        for ear in self._ears:
-            await ear.close()
+        if self._ear is not None:
+            await self._ear.close()
         await self._writer.close()
         await self._reader.close()
         await self.engines.beat.dispose()

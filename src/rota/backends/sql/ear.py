@@ -17,19 +17,24 @@ if TYPE_CHECKING:
 CHANNEL = "rota"
 CHECK_S = 5.0
 """How often a silent connection is asked whether it is still there."""
+MISSED = ("dispatch", "entry:")
+"""What to wake for when nobody knows what was said."""
 BACKOFF_S = 0.1
 BACKOFF_S_MAX = 5.0
 
 
 class Ear:
-    """One connection that listens, from when it is made until it is closed."""
+    """One connection that listens for all who want to hear, from when it is made until it is closed."""
 
-    def __init__(self, engine: AsyncEngine, clock: Clock, wake: Callable[[str], None]) -> None:
+    def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._wake = wake
+        self._wakes: list[Callable[[str], None]] = []
         self._pause_s = BACKOFF_S
         self._task = asyncio.get_running_loop().create_task(self._listen())
+
+    def add(self, wake: Callable[[str], None]) -> None:
+        self._wakes.append(wake)
 
     async def close(self) -> None:
         self._task.cancel()
@@ -49,13 +54,18 @@ class Ear:
                 raw: Any = (await conn.get_raw_connection()).driver_connection
                 await raw.add_listener(CHANNEL, self._heard)
                 self._pause_s = BACKOFF_S
-                self._wake("dispatch")  # whatever was said before is lost
+                for topic in MISSED:  # whatever was said before is lost
+                    self._wake(topic)
                 while True:
                     await self._clock.sleep(CHECK_S)
                     async with asyncio.timeout(CHECK_S):
                         await conn.exec_driver_sql("SELECT 1")
             finally:
                 await conn.invalidate()
+
+    def _wake(self, topic: str) -> None:
+        for wake in self._wakes:
+            wake(topic)
 
     def _heard(self, _connection: object, _pid: int, _channel: str, topic: str) -> None:
         self._wake(topic)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, Connection, Row, Select, Update, and_, bindparam, delete, select, true, update
+from sqlalchemy import BigInteger, Connection, Row, Select, Update, and_, bindparam, delete, or_, select, true, update
 
 from rota.backends.sql import schema
 from rota.backends.sql.dialect import Dialect
@@ -64,23 +64,6 @@ class Membership(Reading):
 
     async def leave(self, node_id: int) -> None:
         await self._transact(lambda tx: self._leave(tx, node_id))
-
-    async def drain(self, names: Sequence[str], draining: bool) -> None:
-        def work(tx: Transaction) -> None:
-            interrupt_rounds(tx)
-            tx.read_clock()
-            listed = self._dialect.among(schema.drained.c.name, names)
-            known = set(tx.conn.scalars(select(schema.drained.c.name).where(listed)))
-            new = sorted(set(names) - known)
-            if draining and new:
-                self._dialect.insert_missing(tx.conn, schema.drained, [(name, tx.now_us) for name in new])
-                tx.record("node.drained", {"names": list(new)})
-            if not draining and known:
-                tx.conn.execute(delete(schema.drained).where(listed))
-                tx.record("node.undrained", {"names": sorted(known)})
-                tx.is_news = True
-
-        await self._transact(work)
 
     async def evict(self) -> int | None:
         return await self._db.read(self._dialect.evict)
@@ -181,7 +164,8 @@ def members_query(dialect: Dialect, *, gone: bool = False, targets: bool = False
     """The clock and the nodes, in one statement: at least one row, with no id if there are no nodes."""
     n, lease, d = schema.node.c, schema.lease.c, schema.drained.c
     now = dialect.statement_now_us()
-    drained = select(d.name).where(d.name == n.name).exists()
+    executes = or_(d.roles.is_(None), d.roles.contains("executor"))
+    drained = select(d.name).where(d.name == n.name, executes).exists()
     source = schema.node.join(schema.lease, lease.node_id == n.id, isouter=gone)
     wanted = select(*schema.node.columns, lease.until_at, lease.beat, lease.busy, drained.label("drained"))
     wanted = wanted.select_from(source)

@@ -228,7 +228,17 @@ drained = _table(
     "rota_drained",
     Column("name", _NAME, primary_key=True),
     Column("at", BigInteger, nullable=False),
+    Column("roles", String(64)),
+    Column("keep", Integer),
+    Column("deadline_at", BigInteger),
 )
+"""The offline list. `roles` with commas between; none: all."""
+
+placed = _table(
+    "rota_placed",
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+)
+"""The jobs that want an owner: enabled, with a trigger."""
 
 event = _table(
     "rota_event",
@@ -243,3 +253,23 @@ event = _table(
     Index("rota_event_by_run", "run_id"),
     Index("rota_event_by_job", "job_id", "at"),
 )
+
+session = _table(
+    "rota_session",
+    Column("id", _NAME, primary_key=True),
+    Column("until_at", BigInteger, nullable=False),
+)
+"""Of the coordinator's clients. A renewal touches this row only; who ends a session holds the counter of entries."""
+
+entry = _table(
+    "rota_entry",
+    Column("key", String(403), primary_key=True),
+    Column("folder", String(302), nullable=False),
+    Column("value", _LONG_TEXT, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("session_id", _NAME),
+    Column("fence", BigInteger, nullable=False),
+    Index("rota_entry_by_folder", "folder"),
+    Index("rota_entry_by_session", "session_id"),
+)
+"""A claim has a session; all others last. The lengths are those of four words of a hundred, and of three."""

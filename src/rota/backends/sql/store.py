@@ -2,7 +2,7 @@
 
 The verbs are in modules by what they are about; each stands on the one before:
 
-    ground -> deciding -> reading -> members -> rounds -> assigning -> finishing -> standing -> pruning -> store
+    ground -> deciding -> reading -> members -> rounds -> assigning -> finishing -> standing -> pruning -> placing
 
 Lock order everywhere: dispatch, job or overlap key, run, item, node; rows of one kind in id order.
 """
@@ -15,14 +15,16 @@ from datetime import datetime
 from sqlalchemy import Connection, select, true
 
 from rota.backends.sql import schema
+from rota.backends.sql.coordinator import SqlCoordinator
 from rota.backends.sql.migrate import check_schema, is_current, migrate
-from rota.backends.sql.pruning import Pruning
+from rota.backends.sql.placing import Placing
 from rota.backends.sql.rows import from_us
 from rota.errors import StoreRefused
 from rota.model.plan import Pending, Upcoming
+from rota.ports import Clock
 
 
-class SqlStore(Pruning):
+class SqlStore(Placing):
     """The durable truth in a SQL database."""
 
     @property
@@ -47,6 +49,9 @@ class SqlStore(Pruning):
 
     async def close(self) -> None:
         await self._db.close()
+
+    def coordinator(self, clock: Clock, *, ttl_s: float) -> SqlCoordinator:
+        return SqlCoordinator(self._db, clock, ttl_s=ttl_s)
 
     async def now(self) -> datetime:
         return from_us(await self._db.read(self._dialect.now_us))

@@ -98,7 +98,9 @@ _LOOK = f"""
             SELECT json_agg(json_build_array(n.id, n.name, n.joined, l.busy))
             FROM rota_node AS n JOIN rota_lease AS l ON l.node_id = n.id
             WHERE l.until_at > {_NOW} AND l.fenced = 0 AND n.state = 'online'
-            AND NOT EXISTS (SELECT FROM rota_drained AS r WHERE r.name = n.name)
+            AND NOT EXISTS (
+                SELECT FROM rota_drained AS r WHERE r.name = n.name AND (r.roles IS NULL OR r.roles LIKE '%executor%')
+            )
         )::text AS targets
     FROM rota_dispatch AS d WHERE d.id = 1
 """  # noqa: S608 - no input in it

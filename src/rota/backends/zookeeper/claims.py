@@ -1,0 +1,49 @@
+"""Claims: ephemeral nodes of the session that a link is. What is not this session's own is never changed here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rota.backends.zookeeper.node import No, Node, encoded
+from rota.backends.zookeeper.tree import Tree
+
+if TYPE_CHECKING:
+    from rota.backends.zookeeper.link import Link
+
+
+async def claim(tree: Tree, link: Link, values: Mapping[str, str]) -> dict[str, int]:
+    """Make claims of what is free; says the fences of all that this session has of these."""
+    made = await tree.create(link, values, ephemeral=True)
+    taken = [key for key, it in made.items() if it is No.EXISTS]
+    found = await tree.nodes(link, taken) if taken else {}
+    won = {key: it.created for key, it in (made | found).items() if isinstance(it, Node) and it.owner == link.number}
+    folders = {key: it for key, it in found.items() if isinstance(it, Node) and it.is_folder_only}
+    for key, node in folders.items():
+        await tree.vacate(link, key, node)
+    return won | (await claim(tree, link, {key: values[key] for key in folders}) if folders else {})
+
+
+async def release(tree: Tree, link: Link, fences: Mapping[str, int]) -> None:
+    """Remove claims that this session still has; one whose value changes meanwhile is looked at again."""
+    while fences:
+        found = await tree.nodes(link, fences)
+        held = {key: it for key, it in found.items() if isinstance(it, Node) and _holds(link, it, fences[key])}
+        done = await asyncio.gather(*(link.delete(tree.path(key), it.edition) for key, it in held.items()))
+        fences = {key: fences[key] for key, answer in zip(held, done, strict=True) if answer is No.CHANGED}
+
+
+async def update(tree: Tree, link: Link, key: str, fence: int, value: str) -> bool:
+    """Change the value of a claim; False: this session has it no more."""
+    while True:
+        node = await tree.node(link, key)
+        if isinstance(node, No) or not _holds(link, node, fence):
+            return False
+        answer = await link.set(tree.path(key), encoded(value), node.edition)
+        if answer is not No.CHANGED:
+            return isinstance(answer, Node)
+
+
+def _holds(link: Link, node: Node, fence: int) -> bool:
+    return node.owner == link.number and node.created == fence

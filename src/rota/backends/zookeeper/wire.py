@@ -1,0 +1,161 @@
+"""Kazoo, with what it lacks: one client is one session, nothing waits for a later connection, and watches stay.
+
+It runs on kazoo's threads and knows nothing of asyncio; `told` and `heard` are called there and must not block. It
+leans on a few names that kazoo keeps to itself; the tests of this backend fail if they ever change.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss, KazooException
+from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
+from kazoo.protocol.connection import PURESASL_AVAILABLE, ConnectionHandler
+from kazoo.protocol.serialization import Connect, Watch, int_struct, write_string
+from kazoo.protocol.states import KeeperState
+from kazoo.security import CREATOR_ALL_ACL
+
+from rota.backends.zookeeper.address import Address
+from rota.errors import CoordinatorRefused
+
+_AGAIN = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
+"""How a lost connection is made again: for as long as it takes, and soon once the server is back."""
+_RECURSIVE = 1
+
+_log = logging.getLogger("rota.zookeeper.kazoo")
+_log.addHandler(logging.NullHandler())  # it warns at each attempt to connect; whoever wants that asks for it
+
+
+@dataclass(frozen=True, slots=True)
+class AddWatch:
+    """Asks for news of a node and of all below it, for as long as the connection lives."""
+
+    type: ClassVar[int] = 106
+    path: str
+
+    def serialize(self) -> bytes:
+        return bytes(write_string(self.path) + int_struct.pack(_RECURSIVE))
+
+    @classmethod
+    def deserialize(cls, _data: bytes, _offset: int) -> bool:
+        return True
+
+
+class Result(AsyncResult):  # type: ignore[misc]
+    """Tells of itself on the thread that has read it, for `told` only hands over; kazoo would wake another for each."""
+
+    def _do_callbacks(self) -> None:
+        for callback in self._callbacks:
+            callback(self)
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """How kazoo waits."""
+
+    def __init__(self, connect_s: float) -> None:
+        super().__init__()
+        self._connect_s = connect_s
+
+    def async_result(self) -> Result:
+        return Result(self)
+
+    def create_connection(self, *args: Any, **settings: Any) -> Any:
+        """Give up a host that does not answer early enough to try another before the session is over."""
+        return super().create_connection(*args, **(settings | {"timeout": self._connect_s}))
+
+    def select(self, readers: Sequence[Any], writers: Sequence[Any], _: object, timeout: float) -> tuple[Any, Any, Any]:
+        """Kazoo asks four times for each request, and would make and close a selector each time."""
+        poll = select.poll()
+        for it in readers:
+            poll.register(it, select.POLLIN)
+        for it in writers:
+            poll.register(it, select.POLLOUT)
+        ready = {descriptor for descriptor, _ in poll.poll(timeout * 1000)}
+        return [it for it in readers if it.fileno() in ready], [it for it in writers if it.fileno() in ready], []
+
+
+class Connection(ConnectionHandler):  # type: ignore[misc]
+    """Tells its client how long the session lives, and of every change that is watched."""
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = super()._invoke(timeout, request, xid)
+        if isinstance(request, Connect):
+            self.client.ttl_s = answer[0].time_out / 1000
+        return answer
+
+    def _read_watch_event(self, buffer: bytes, offset: int) -> None:
+        self.client.heard(Watch.deserialize(buffer, offset)[0].path)
+
+
+class Client(KazooClient):  # type: ignore[misc]
+    """One session. When it is over, so is the client."""
+
+    def __init__(
+        self, address: Address, ttl_s: float, told: Callable[[Any, int], None], heard: Callable[[str], None]
+    ) -> None:
+        connect_s = ttl_s / (1 + len(address.hosts))
+        settings = {"handler": Handler(connect_s), "connection_retry": _AGAIN, "logger": _log, **_settings(address)}
+        super().__init__(timeout=ttl_s, **settings)
+        self._connection = Connection(
+            self, self._conn_retry.copy(), logger=self.logger, sasl_options=_sasl_options(address)
+        )
+        self._told = told
+        self.heard = heard
+        self.ttl_s = ttl_s
+        """What the server has agreed to."""
+
+    def watch_async(self, path: str) -> Any:
+        """Have `heard` called with the path of each node at or below this one that changes."""
+        result = self.handler.async_result()
+        self._call(AddWatch(path), result)
+        return result
+
+    def end(self) -> None:
+        """Close the session if that can still be told to the server, and let go of everything. Blocks for a while."""
+        with suppress(KazooException, OSError):  # a connection that does not end is left to end by itself
+            self.stop()
+            self._safe_close()
+            self.close()
+
+    def _call(self, request: Any, result: Any) -> bool | None:
+        """Fail what cannot be sent now: kazoo would send it whenever there is a connection again, and nobody would
+        remember by then why it was asked."""
+        if not self.connected:
+            result.set_exception(ConnectionLoss())
+            return False
+        answer: bool | None = super()._call(request, result)
+        return answer
+
+    def _session_callback(self, state: Any) -> None:
+        """Tell of every state; and stop after an expiry, where kazoo would begin another session by itself."""
+        if state == KeeperState.EXPIRED_SESSION:
+            self._stopped.set()
+        super()._session_callback(state)
+        self._told(state, self._session_id or 0)
+
+
+def _settings(address: Address) -> dict[str, Any]:
+    """What kazoo shall know. Who gives a name and a password owns the nodes it makes: others cannot touch them."""
+    settings: dict[str, Any] = {"hosts": ",".join(address.hosts)}
+    if address.user:
+        settings["default_acl"] = CREATOR_ALL_ACL
+        if not address.sasl:
+            settings["auth_data"] = {("digest", f"{address.user}:{address.password}")}
+    if address.tls:
+        settings |= {"use_ssl": True, "check_hostname": True}
+        settings |= {"ca": address.ca, "certfile": address.cert, "keyfile": address.key}
+    return settings
+
+
+def _sasl_options(address: Address) -> dict[str, str] | None:
+    if not address.sasl:
+        return None
+    if not PURESASL_AVAILABLE:
+        raise CoordinatorRefused("sasl=digest needs another package: pip install pure-sasl")
+    return {"mechanism": "DIGEST-MD5", "username": address.user, "password": address.password}

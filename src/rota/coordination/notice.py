@@ -1,0 +1,17 @@
+"""Notices: a word to whoever listens that something of a topic has changed. It says nothing more, and may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rota.ports import Clock, Coordinator
+
+
+async def notify(coordinator: Coordinator, clock: Clock, topic: str) -> None:
+    """Wake whoever listens to a topic."""
+    await coordinator.put(f"notice/{topic}", clock.token())
+
+
+def on_notice(coordinator: Coordinator, topic: str, wake: Callable[[], None]) -> None:
+    """Call `wake` after a notice of this topic."""
+    coordinator.listen(f"notice/{topic}", wake)

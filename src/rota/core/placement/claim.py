@@ -1,0 +1,150 @@
+"""Placement `claim`, document 0: every scheduler takes unowned jobs up to a limit that survives n crashes.
+
+    K jobs, S schedulers that live and are not drained, n faults to survive, X jobs held
+    N = 1 + K // max(S - n, 1)          take an unowned job while X < N, and not while drained
+
+The rest is rebalancing, which the document leaves to people: a job is handed over to a named receiver, for whom it is
+kept during one session. While that is automatic, whoever has its share leaves what is newly free to the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
+
+from rota.core.placement.share import moves
+from rota.model.cluster import Handover, Peer
+from rota.model.value import Value
+
+Order = Callable[[Iterable[int]], Sequence[int]]
+"""Which unowned jobs a scheduler tries for, and in which order (A0.12)."""
+
+
+class Sweep(Value, frozen=True, kw_only=True):
+    """What one scheduler knows when it looks over all jobs: everything read once, just now."""
+
+    name: str
+    peers: tuple[Peer, ...]
+    """All schedulers that live, this one included."""
+    drained: frozenset[str] = frozenset()
+    jobs: frozenset[int] = frozenset()
+    """Stored, enabled jobs with a trigger."""
+    owned: frozenset[int] = frozenset()
+    """Jobs that somebody has claimed."""
+    held: frozenset[int] = frozenset()
+    """Those that this scheduler has."""
+    unowned_s: Mapping[int, float] = {}
+    """For how long this scheduler has seen jobs without an owner."""
+    handovers: Mapping[int, Handover] = {}
+    """Jobs on their way, and to whom."""
+    faults: int = 1
+    session_s: float = 4.0
+    automatic: bool = True
+
+    @property
+    def active(self) -> tuple[Peer, ...]:
+        """The schedulers that count as S."""
+        return tuple(peer for peer in self.peers if peer.name not in self.drained)
+
+    @property
+    def limit(self) -> int:
+        return limit(len(self.jobs), len(self.active), self.faults)
+
+
+class Swept(Value, frozen=True, kw_only=True):
+    """What to do."""
+
+    limit: int
+    claim: tuple[int, ...] = ()
+    """Jobs to try for, in this order."""
+    release: tuple[int, ...] = ()
+    """Jobs to give up: they are gone or paused, or somebody else shall have them."""
+
+
+def limit(jobs: int, schedulers: int, faults: int) -> int:
+    """N: how many jobs a scheduler may have (S0.10). Then any `faults` schedulers may die, and the others can hold
+    all jobs."""
+    return 1 + jobs // max(schedulers - faults, 1)
+
+
+def sweep(facts: Sweep, order: Order = sorted) -> Swept:
+    """Decide what to claim and what to release."""
+    release = sorted(job_id for job_id in facts.held if _shall_go(facts, job_id))
+    held = len(facts.held) - len(release)
+    claim = () if facts.name in facts.drained else _wanted(facts, order, held)
+    return Swept(limit=facts.limit, claim=tuple(claim), release=tuple(release))
+
+
+def gives(facts: Sweep, most: int) -> dict[int, str]:
+    """The jobs that this scheduler should hand over so that everybody has its share, and to whom; at most so many.
+    Nothing while jobs are without an owner: they even out the loads first."""
+    if not facts.automatic or facts.name in facts.drained or facts.jobs - facts.owned - facts.handovers.keys():
+        return {}
+    peers = {peer.name: peer for peer in facts.active}
+    if facts.name not in peers:
+        return {}
+    free = sorted(job_id for job_id in facts.held & facts.jobs if job_id not in facts.handovers)
+    loads = {name: len(free) if name == facts.name else peer.held for name, peer in peers.items()}
+    for job_id, it in facts.handovers.items():
+        if it.to in loads and (it.to != facts.name or job_id not in facts.held):
+            loads[it.to] += 1
+    found: dict[int, str] = {}
+    for move in moves(loads, {name: peer.weight for name, peer in peers.items()}):
+        if move.giver == facts.name:
+            count = min(move.jobs, most - len(found))
+            found |= dict.fromkeys(free[len(found) : len(found) + count], move.receiver)
+    return found
+
+
+def spare(jobs: int, limits: Iterable[int]) -> int:
+    """How many more jobs all schedulers together could hold."""
+    return sum(limits) - jobs
+
+
+def margin(jobs: int, limits: Iterable[int]) -> int:
+    """How many more schedulers may die, whichever they are, before the others cannot hold all jobs by the limits that
+    they have now; -1: they cannot even now."""
+    left = sorted(limits, reverse=True)
+    return sum(sum(left[dead:]) >= jobs for dead in range(len(left) + 1)) - 1
+
+
+def _shall_go(facts: Sweep, job_id: int) -> bool:
+    if job_id not in facts.jobs:
+        return True
+    receiver = _receiver(facts, job_id)
+    return receiver not in (None, facts.name) and receiver in {peer.name for peer in facts.active}
+
+
+def _wanted(facts: Sweep, order: Order, held: int) -> list[int]:
+    """Up to the limit: first what is kept for this scheduler, then what is free, up to its share while rebalancing is
+    automatic; more only of what nobody else has taken during a whole session."""
+    room = facts.limit - held
+    free = [job_id for job_id in order(facts.jobs - facts.owned) if _may_try(facts, job_id)]
+    mine = [job_id for job_id in free if _receiver(facts, job_id) == facts.name]
+    forced = [job_id for job_id in mine if facts.handovers[job_id].force]
+    others = [job_id for job_id in free if _receiver(facts, job_id) != facts.name]
+    if facts.automatic:
+        under = max(_share(facts) - held - len(mine), 0)
+        others = others[:under] + [job_id for job_id in others[under:] if _is_late(facts, job_id)]
+    wanted = [*forced, *(job_id for job_id in mine if job_id not in forced), *others]
+    return wanted[: max(room, len(forced))]
+
+
+def _may_try(facts: Sweep, job_id: int) -> bool:
+    """What is on its way to another is left to that one, for a session."""
+    return _receiver(facts, job_id) in (None, facts.name) or _is_late(facts, job_id)
+
+
+def _receiver(facts: Sweep, job_id: int) -> str | None:
+    it = facts.handovers.get(job_id)
+    return None if it is None else it.to
+
+
+def _is_late(facts: Sweep, job_id: int) -> bool:
+    return facts.unowned_s.get(job_id, 0.0) > facts.session_s
+
+
+def _share(facts: Sweep) -> int:
+    whole = sum(peer.weight for peer in facts.active)
+    own = next((peer.weight for peer in facts.active if peer.name == facts.name), 0.0)
+    return ceil(len(facts.jobs) * own / whole - 1e-9) if whole > 0 else 0

@@ -1,0 +1,101 @@
+"""Drive placement `beat`: before each beat, wait by the busy score, then try for its lock; whoever has it fires.
+
+rest until shortly before the next beat ──> wait score x 10 ms ──> claim (lock, tick) ──won──> fire its slots
+                                                 ^                      └─lost──> rest
+                                                 └── the winner's session has ended: its claim is gone ──┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from rota.config import PlacementConfig
+from rota.core.placement.beat import begins_at, lock_key, tick_of, wait_s
+from rota.loops.loop import Loop
+from rota.loops.moment import Moment
+from rota.loops.placement.attendant import Attendant
+from rota.loops.placement.known import Known
+from rota.ports import Clock, Coordinator, Store
+
+FIRE = "fire"
+AHEAD_S = 1.5
+"""How long before a beat its lock is tried for: the wait is at most a second, and then its first slot is not late."""
+FOLDER = "beat"
+
+
+class Beater(Loop):
+    """Fires the beats that this scheduler has won (`Turn`)."""
+
+    def __init__(
+        self, store: Store, coordinator: Coordinator, clock: Clock, config: PlacementConfig, attendant: Attendant
+    ) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._coordinator = coordinator
+        self._beat_s = config.beat_s
+        self._attendant = attendant
+        self._known = Known(store, coordinator, clock)
+        self._won: dict[int, int] = {}
+        self._session: str | None = None
+        self._listening = False
+        self.on_changed: Callable[[], None] = lambda: None
+
+    def owns(self, job_id: int, at: datetime) -> bool:
+        return self._attendant.may_fire and tick_of(at, self._beat_s) in self._won
+
+    async def once(self) -> float:
+        if self._attendant.session is None:
+            return self._coordinator.ttl_s
+        if self._session != self._attendant.session:
+            self._won, self._session = {}, self._attendant.session
+        moment = Moment(self._clock, await self._store.now())
+        drained = self._attendant.peer.name in await self._known.drained()
+        now_tick = tick_of(moment.now(), self._beat_s)
+        next_tick = tick_of_soon(moment.now(), self._beat_s)
+        wanted = {tick for tick in (now_tick, next_tick) if tick not in self._won}
+        if wanted and not drained:
+            await self._clock.sleep(wait_s(self._attendant.peer.busy, self._clock.chance()))
+            await self._try(wanted)
+        await self._forget(next_tick + 1 if drained else now_tick - 1)
+        self._listen()
+        return self._rest_s(moment)
+
+    def lose(self) -> None:
+        """The session is over: others may have the beats."""
+        self._won.clear()
+        self.on_changed()
+
+    async def _try(self, ticks: set[int]) -> None:
+        session = self._session
+        keys = {lock_key(FIRE, tick): tick for tick in ticks}
+        won = await self._coordinator.claim(dict.fromkeys(keys, self._attendant.peer.incarnation))
+        if won and session == self._attendant.session:
+            self._won |= {keys[key]: fence for key, fence in won.items()}
+            self.on_changed()
+
+    async def _forget(self, before: int) -> None:
+        """Let go of the locks of beats that are long over (until then nobody can take one again); drained, of all."""
+        old = {lock_key(FIRE, tick): self._won.pop(tick) for tick in list(self._won) if tick < before}
+        if old:
+            await self._coordinator.release(old)
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._listening = True
+            self._coordinator.listen(FOLDER, self.wake)
+
+    def _rest_s(self, moment: Moment) -> float:
+        """Until shortly before the next beat; if another has this one, not longer than half a session."""
+        now = moment.now()
+        soon_s = (begins_at(tick_of(now, self._beat_s) + 1, self._beat_s) - now).total_seconds() - AHEAD_S
+        if soon_s <= 0:
+            soon_s += self._beat_s
+        fires = tick_of(now, self._beat_s) in self._won
+        return max(soon_s if fires else min(soon_s, self._coordinator.ttl_s / 2), 0.01)
+
+
+def tick_of_soon(now: datetime, beat_s: float) -> int:
+    """The beat that is to be tried for: the present one, or the next if it begins soon."""
+    tick = tick_of(now, beat_s)
+    return tick + 1 if (begins_at(tick + 1, beat_s) - now).total_seconds() <= AHEAD_S else tick

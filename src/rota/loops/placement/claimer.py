@@ -1,0 +1,217 @@
+"""Drive placement `claim`: sweep over all jobs, release, claim, hand over, tell the balance (document 0).
+
+    woken, or a while has passed ──> read everything once ──> release ──> claim ──> hand over ──> tell X and N ──> rest
+
+Every event leads to the same sweep over all jobs (S0.46), so a lost event costs a while, never a job. X is what is
+held, never a counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import structlog
+
+from rota.config import PlacementConfig
+from rota.coordination.notice import on_notice
+from rota.core.placement.claim import Order, Sweep, gives, sweep
+from rota.errors import CoordinatorError
+from rota.loops.loop import Loop
+from rota.loops.placement.attendant import Attendant
+from rota.loops.placement.handover import Handovers
+from rota.loops.placement.known import Known
+from rota.model.cluster import Role
+from rota.ports import Clock, Coordinator, Store
+
+FOLDER = "jobs"
+PACE_S = 0.1
+"""The least time between two sweeps: changes come in swarms."""
+IDLE_SESSIONS = 2.0
+"""How many sessions a scheduler rests when nothing wakes it."""
+GIVE_MAX = 1000
+DRAIN_MAX = 50
+"""How many jobs a drained scheduler gives up in one sweep, so that it can be called back half-way."""
+
+log = structlog.get_logger()
+
+
+class Claimer(Loop):
+    """Claims jobs for this scheduler (`Turn`)."""
+
+    def __init__(
+        self,
+        store: Store,
+        coordinator: Coordinator,
+        clock: Clock,
+        config: PlacementConfig,
+        attendant: Attendant,
+        *,
+        order: Order | None = None,
+    ) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._coordinator = coordinator
+        self._config = config
+        self._attendant = attendant
+        self._order = order or _spread(attendant.peer.name)
+        self._known = Known(store, coordinator, clock)
+        self._handovers = Handovers(coordinator, attendant.peer.name)
+        self._mine: dict[int, int] = {}
+        self._session: str | None = None
+        self._unsure = False
+        self._listening = False
+        self._swept_s = -PACE_S
+        self.limit = 0
+        """N."""
+        self.on_changed: Callable[[], None] = lambda: None
+        """Told when jobs were won or lost."""
+        self.on_acquired: Callable[[int], None] = lambda count: None
+        """Told how many jobs a sweep has won, after the balance was told."""
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The jobs that this scheduler has."""
+        return frozenset(self._mine)
+
+    def owns(self, job_id: int, at: datetime) -> bool:
+        return job_id in self._mine and self._attendant.may_fire
+
+    async def once(self) -> float:
+        await self._clock.sleep(max(self._swept_s + PACE_S - self._clock.monotonic(), 0.0))
+        self._swept_s = self._clock.monotonic()
+        if not self._in_session():
+            return self._coordinator.ttl_s
+        facts = await self._look()
+        won = await self._act(facts)
+        self._listen()
+        return self._rest_s(facts, won)
+
+    def lose(self) -> None:
+        """The session is over: others may have the jobs."""
+        self._mine.clear()
+        self._session = None
+        self.on_changed()
+
+    def _in_session(self) -> bool:
+        """Whether this scheduler takes part; claims of an earlier session are forgotten."""
+        if self._attendant.session is None:
+            return False
+        if self._session != self._attendant.session:
+            self._mine.clear()
+            self._session = self._attendant.session
+        return True
+
+    async def _look(self) -> Sweep:
+        """Read everything once, this scheduler's own listing first (S0.26: 5)."""
+        drained = await self._known.drained()
+        if not self._listening:
+            on_notice(self._coordinator, "drain", self.wake)  # S0.26: 6
+        jobs = await self._known.jobs()
+        owned = await self._known.owned(FOLDER)
+        if self._unsure:
+            await self._adopt()
+        self._mine = {job_id: fence for job_id, fence in self._mine.items() if job_id in owned}
+        return Sweep(
+            name=self._attendant.peer.name,
+            peers=await self._known.peers(),
+            drained=drained,
+            jobs=jobs,
+            owned=owned,
+            held=self.held,
+            unowned_s=self._known.unowned_s(jobs - owned),
+            handovers=await self._handovers.read(),
+            faults=self._config.faults,
+            session_s=self._coordinator.ttl_s,
+            automatic=self._config.automatic,
+        )
+
+    async def _act(self, facts: Sweep) -> int:
+        decided = sweep(facts, self._order)
+        self.limit = decided.limit
+        drop = decided.release or await self._drain(facts)
+        await self._release(drop)
+        won = await self._claim(decided.claim)
+        await self._handovers.tidy(facts)
+        if not drop and not won:
+            await self._give(facts)
+        await self._attendant.tell(held=len(self._mine), limit=decided.limit)
+        if drop or won:
+            self.on_changed()
+        if won:
+            self.on_acquired(won)
+        return won
+
+    async def _claim(self, job_ids: Sequence[int]) -> int:
+        if not job_ids:
+            return 0
+        session = self._session
+        try:
+            won = await self._coordinator.claim({f"{FOLDER}/{job_id}": self._attendant.peer.name for job_id in job_ids})
+        except CoordinatorError:
+            self._unsure = True  # some may be ours without our knowing
+            raise
+        if session != self._attendant.session:
+            return 0
+        self._mine |= {int(key.rpartition("/")[2]): fence for key, fence in won.items()}
+        return len(won)
+
+    async def _release(self, job_ids: Iterable[int]) -> None:
+        """First fire them no more, then let others have them."""
+        fences = {f"{FOLDER}/{job_id}": self._mine.pop(job_id) for job_id in job_ids if job_id in self._mine}
+        if not fences:
+            return
+        try:
+            await self._coordinator.release(fences)
+        except CoordinatorError:
+            self._unsure = True
+            raise
+
+    async def _give(self, facts: Sweep) -> None:
+        """Hand over what others should have."""
+        given = gives(facts, GIVE_MAX)
+        if given and await self._handovers.announce(given):
+            log.info("hands over", jobs=len(given), to=sorted(set(given.values())))
+            await self._release(given)
+            self.on_changed()
+
+    async def _drain(self, facts: Sweep) -> tuple[int, ...]:
+        """The next few jobs that a drained scheduler gives up: idle ones first, the others when their runs are over or
+        the deadline has passed. One that keeps some is back when it has no more than those."""
+        spec = self._known.drain_of(facts.name)
+        if spec is None:
+            return ()
+        if spec.keep is not None and len(facts.held) <= spec.keep:
+            await self._store.undrain([facts.name], (Role.SCHEDULER,))
+            self.wake()
+            return ()
+        busy = frozenset() if spec.is_over(self._known.now) else await self._store.busy_jobs(sorted(facts.held))
+        return tuple(sorted(facts.held - busy)[: min(DRAIN_MAX, len(facts.held) - (spec.keep or 0))])
+
+    async def _adopt(self) -> None:
+        """Find claims of this session whose winning, or whose end, was never answered."""
+        entries = await self._coordinator.read(FOLDER)
+        self._mine = {int(it.name): it.fence for it in entries if it.session == self._session and it.name.isdigit()}
+        self._unsure = False
+
+    def _listen(self) -> None:
+        """S0.26: 8, after the first sweep."""
+        if not self._listening:
+            self._listening = True
+            for folder in (FOLDER, "live", "handover"):
+                self._coordinator.listen(folder, self.wake)
+
+    def _rest_s(self, facts: Sweep, won: int) -> float:
+        """Soon again while there is something to do."""
+        waits = facts.jobs - facts.owned or facts.handovers or (facts.name in facts.drained and self._mine)
+        return self._coordinator.ttl_s / 8 if won or waits else self._coordinator.ttl_s * IDLE_SESSIONS
+
+
+def _spread(name: str) -> Order:
+    """Each scheduler tries in an order of its own, so that they seldom try for the same job at a time."""
+    seed = sum(name.encode())
+
+    def order(job_ids: Iterable[int]) -> Sequence[int]:
+        return sorted(job_ids, key=lambda job_id: ((job_id * 2654435761 + seed * 40503) % 2**32, job_id))
+
+    return order

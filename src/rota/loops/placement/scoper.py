@@ -1,0 +1,142 @@
+"""Drive placement `scope`: lead if nobody does, cut the jobs anew when the schedulers change, act by the newest plan.
+
+    leader    members changed ──> claim `shard` ──> write the plan over the one that was read ──> release `shard`
+    everyone  a newer plan ──> keep what stays one's own, tell its epoch, and wait with what is new ──> go on with all
+
+What is new waits until every living scheduler has told the plan's epoch, at most one session: by then the former owner
+has stopped, or its session is over. Nobody goes back to an older epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from rota.config import PlacementConfig
+from rota.coordination.election import Election
+from rota.coordination.notice import on_notice
+from rota.core.placement.scope import needs_plan, owner_of, plan
+from rota.loops.loop import Loop
+from rota.loops.placement.attendant import Attendant
+from rota.loops.placement.known import Known
+from rota.model.cluster import Peer, ScopePlan, Strategy
+from rota.model.value import decode, encode
+from rota.ports import Clock, Coordinator, Store
+
+PLAN = "live"
+SHARD = "shard"
+
+log = structlog.get_logger()
+
+Owner = Callable[[int], str | None]
+
+
+class Scoper(Loop):
+    """Fires the part of the jobs that the leader's plan gives to this scheduler (`Turn`)."""
+
+    def __init__(
+        self, store: Store, coordinator: Coordinator, clock: Clock, config: PlacementConfig, attendant: Attendant
+    ) -> None:
+        super().__init__(clock)
+        self._coordinator = coordinator
+        self._strategy = Strategy(config.strategy)
+        self._attendant = attendant
+        self._known = Known(store, coordinator, clock)
+        self._election = Election(coordinator, attendant.peer.address or attendant.peer.name)
+        self._term: int | None = None
+        self._plan: ScopePlan | None = None
+        self._owner: Owner = lambda job_id: None
+        self._before: Owner | None = None
+        self._planned_s = 0.0
+        self._listening = False
+        self.on_changed: Callable[[], None] = lambda: None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the plan that it acts by."""
+        return 0 if self._plan is None else self._plan.epoch
+
+    def owns(self, job_id: int, at: datetime) -> bool:
+        name = self._attendant.peer.name
+        if not self._attendant.may_fire or self._attendant.session is None or self._owner(job_id) != name:
+            return False
+        return self._before is None or self._before(job_id) == name
+
+    async def once(self) -> float:
+        if self._attendant.session is None:
+            return self._coordinator.ttl_s
+        self._listen()
+        peers = await self._known.peers()
+        if await self._election.campaign():
+            await self._lead(peers)
+        await self._follow(peers)
+        return self._coordinator.ttl_s / 8 if self._before is not None else self._coordinator.ttl_s / 2
+
+    def lose(self) -> None:
+        """The session is over: the plan is another's business until this scheduler takes part again."""
+        self._term, self._plan, self._before = None, None, None
+        self._owner = lambda job_id: None
+        self.on_changed()
+
+    async def _lead(self, peers: tuple[Peer, ...]) -> None:
+        """Cut anew if need be; a new leader always does, for the last one may have died half-way."""
+        drained = await self._known.drained()
+        active = [peer for peer in peers if peer.name not in drained]
+        jobs = sorted(await self._known.jobs())
+        entry = await self._coordinator.get(PLAN)
+        last = None if entry is None else _read(entry.value)
+        if self._term == self._election.fence and not needs_plan(last, active, jobs, self._strategy):
+            return
+        epoch = 1 + (0 if last is None else last.epoch)
+        shard = await self._coordinator.claim({SHARD: str(epoch)})
+        new = plan(active, jobs, self._strategy, epoch)
+        written = await self._coordinator.put(PLAN, encode(new), version=0 if entry is None else entry.version)
+        await self._coordinator.release(shard)
+        if written is not None:
+            self._term = self._election.fence
+            log.info("cut the jobs anew", epoch=epoch, schedulers=len(active), jobs=len(jobs))
+
+    async def _follow(self, peers: tuple[Peer, ...]) -> None:
+        entry = await self._coordinator.get(PLAN)
+        new = None if entry is None else _read(entry.value)
+        if new is not None and new.epoch > self.epoch:
+            self._adopt(new)
+            own = next((str(part) for part in new.parts if part.name == self._attendant.peer.name), "")
+            await self._attendant.tell(epoch=new.epoch, range=own)
+        elif self._before is not None and await self._may_go_on(peers):
+            self._before = None
+            self.on_changed()
+
+    def _adopt(self, new: ScopePlan) -> None:
+        before = self._owner
+        if self._before is not None:  # two plans in a row: only what was one's own all the time goes on
+            earlier, later = self._before, self._owner
+            before = lambda job_id: later(job_id) if earlier(job_id) == later(job_id) else None  # noqa: E731
+        self._plan, self._owner, self._before = new, owner_of(new), before
+        self._planned_s = self._clock.monotonic()
+        self.on_changed()
+
+    async def _may_go_on(self, peers: tuple[Peer, ...]) -> bool:
+        """A4.4 and A4.5: everybody has read this plan, and none newer is being made; or a session has passed."""
+        if self._clock.monotonic() - self._planned_s > self._coordinator.ttl_s:
+            return True
+        shard = await self._coordinator.get(SHARD)
+        newer = shard is not None and shard.value.isdigit() and int(shard.value) > self.epoch
+        return not newer and all(peer.epoch >= self.epoch for peer in peers)
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._listening = True
+            on_notice(self._coordinator, "drain", self.wake)
+            for folder in (PLAN, SHARD, "election"):
+                self._coordinator.listen(folder, self.wake)
+
+
+def _read(value: str) -> ScopePlan | None:
+    try:
+        return decode(value, ScopePlan)
+    except msgspec.MsgspecError:
+        return None

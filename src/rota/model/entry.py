@@ -1,0 +1,54 @@
+"""Entries of a coordinator: small texts under keys.
+
+A key is a path of words (`live/a`, `jobs/17`); its folder is all but the last word, and a folder may be a key itself.
+A *claim* is an entry that lives no longer than the session that made it; all others last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rota.errors import InvalidInput
+from rota.model.value import Value
+
+KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,3}", re.ASCII)
+VALUE_MAX = 900_000
+"""How many bytes a value may have: ZooKeeper and etcd take no more than about a million."""
+
+
+class Entry(Value, frozen=True, kw_only=True):
+    """What is kept under a key."""
+
+    key: str
+    value: str
+    version: int
+    """Rises with every write to this key, also when it was deleted in between."""
+    session: str | None = None
+    """Whose claim it is; none: it lasts."""
+    fence: int = 0
+    """The number of a claim: each later claim of the same key has a higher one."""
+
+    @property
+    def name(self) -> str:
+        """The last word of the key."""
+        return self.key.rpartition("/")[2]
+
+
+def folder_of(key: str) -> str:
+    """All but the last word of a key."""
+    return key.rpartition("/")[0]
+
+
+def check_keys(keys: Iterable[str]) -> None:
+    """Raise InvalidInput for what is no key."""
+    for key in keys:
+        if not KEY.fullmatch(key):
+            raise InvalidInput.of("key", f"{key!r} is not one to four words of A-Z a-z 0-9 . _ - with / between")
+
+
+def check_values(values: Iterable[str]) -> None:
+    """Raise InvalidInput for a value that is too long for a coordinator."""
+    for value in values:
+        if len(value.encode()) > VALUE_MAX:
+            raise InvalidInput.of("value", f"longer than {VALUE_MAX} bytes")

@@ -1,0 +1,116 @@
+"""The coordinators under the contract, each with nothing in it yet."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from rota.clock import SystemClock
+from rota.config import CoordinatorConfig
+from rota.ports import Coordinator, Store
+from rota.wiring import open_coordinator, open_store
+from tests.contract.conftest import Migrated, empty
+from tests.servers.proxy import FaultProxy
+
+COORDINATORS = ("memory", "sqlite", "postgresql", "mariadb", "zookeeper", "etcd")
+TTL_S = 2.0
+
+
+class Clients:
+    """Makes clients of one coordinator, each as another process would; none has joined yet."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def __call__(self) -> Coordinator:
+        raise NotImplementedError
+
+    async def silence(self, client: Coordinator) -> None:
+        """Keep it from renewing, where its library does so by itself. Elsewhere it is enough not to."""
+
+    async def heal(self, client: Coordinator) -> None:
+        """Let it speak again."""
+
+
+class StoreClients(Clients):
+    """Clients of the coordinator that a store brings along."""
+
+    def __init__(self, stack: AsyncExitStack, url: str) -> None:
+        super().__init__(stack)
+        self._url = url
+        self._memory = open_store("memory:", SystemClock(), actor="test")
+
+    async def __call__(self) -> Coordinator:
+        store = self._memory if self._url == "memory:" else self._open()
+        coordinator = open_coordinator(CoordinatorConfig(session_s=TTL_S), store, SystemClock())
+        self._stack.push_async_callback(coordinator.close)
+        return coordinator
+
+    def _open(self) -> Store:
+        store = open_store(self._url, SystemClock(), actor="test")
+        self._stack.push_async_callback(store.close)
+        return store
+
+
+class ServerClients(Clients):
+    """Clients of a server of its own kind, each through a proxy of its own."""
+
+    def __init__(self, stack: AsyncExitStack, kind: str, host: str, port: int) -> None:
+        super().__init__(stack)
+        self._kind, self._target = kind, (host, port)
+        self._namespace = f"test-{secrets.token_hex(6)}"
+        self._proxies: dict[int, FaultProxy] = {}
+
+    async def __call__(self) -> Coordinator:
+        proxy = await self._stack.enter_async_context(FaultProxy(*self._target))
+        config = CoordinatorConfig(
+            url=f"{self._kind}://127.0.0.1:{proxy.port}", namespace=self._namespace, session_s=TTL_S
+        )
+        coordinator = open_coordinator(config, open_store("memory:", SystemClock(), actor="test"), SystemClock())
+        self._stack.push_async_callback(coordinator.close)
+        self._proxies[id(coordinator)] = proxy
+        return coordinator
+
+    async def silence(self, client: Coordinator) -> None:
+        await self._proxies[id(client)].black_hole()
+
+    async def heal(self, client: Coordinator) -> None:
+        proxy = self._proxies[id(client)]
+        proxy.abort()
+        await proxy.pass_through()
+
+
+@pytest.fixture(params=COORDINATORS)
+async def client(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIterator[Clients]:
+    async with AsyncExitStack() as stack:
+        match request.param:
+            case "memory":
+                yield StoreClients(stack, "memory:")
+            case "zookeeper" | "etcd":
+                server = request.getfixturevalue(f"{request.param}_server")
+                yield ServerClients(stack, request.param, "127.0.0.1", server.port)
+            case _:
+                url = await migrated(request.param, request)
+                store = open_store(url, SystemClock(), actor="test")
+                await empty(store)
+                await store.close()
+                yield StoreClients(stack, url)
+
+
+@pytest.fixture
+async def a(client: Clients) -> Coordinator:
+    """A client with a session."""
+    coordinator = await client()
+    await coordinator.join()
+    return coordinator
+
+
+@pytest.fixture
+async def b(client: Clients) -> Coordinator:
+    """Another client with a session."""
+    coordinator = await client()
+    await coordinator.join()
+    return coordinator

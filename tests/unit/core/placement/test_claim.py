@@ -1,0 +1,234 @@
+"""Placement `claim`: limit and sweep (S0.8 to S0.12, S0.36 to S0.43, V0.1 to V0.5, A0.1 to A0.16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.core.placement.claim import Sweep, gives, limit, margin, spare, sweep
+from rota.core.placement.share import moves, targets
+from rota.model.cluster import Handover, Peer
+
+
+def peers(*names: str, **held: int) -> tuple[Peer, ...]:
+    return tuple(Peer(name=name, incarnation=name, held=held.get(name, 0)) for name in names)
+
+
+def facts(
+    name: str = "a",
+    live: Iterable[str] = ("a", "b", "c"),
+    jobs: Iterable[int] = range(1, 10),
+    owned: Iterable[int] = (),
+    held: Iterable[int] = (),
+    **more: object,
+) -> Sweep:
+    mine = frozenset(held)
+    found: dict[str, object] = {
+        "name": name,
+        "peers": peers(*live),
+        "jobs": frozenset(jobs),
+        "owned": frozenset(owned) | mine,
+        "held": mine,
+        "automatic": False,
+        **more,
+    }
+    return Sweep(**found)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("jobs", "limits"), [(10, (3, 3, 4, 6, 11)), (12, (4, 4, 5, 7, 13)), (15, (4, 4, 6, 8, 16))])
+def test_the_limits_of_the_document(jobs: int, limits: tuple[int, ...]) -> None:
+    """V0.1, V0.2."""
+    found = tuple(limit(jobs, 5, faults) for faults in (1, 1, 2, 3, 4))
+    assert found == limits
+    if jobs == 10:
+        assert found[4] >= jobs
+        assert jobs - found[3] == 4
+
+
+def test_the_limits_of_the_walk_through() -> None:
+    """V0.3: the column K, S, N."""
+    for jobs, schedulers, wanted in [
+        (9, 1, 10),
+        (10, 1, 11),
+        (11, 1, 12),
+        (11, 2, 12),
+        (12, 2, 13),
+        (13, 2, 14),
+        (18, 2, 19),
+        (18, 1, 19),
+        (19, 2, 20),
+        (19, 3, 10),
+        (21, 3, 11),
+    ]:
+        assert limit(jobs, schedulers, 1) == wanted
+
+
+def test_any_n_may_die_and_the_others_hold_all() -> None:
+    """V0.4, S0.11, S0.40 and the property of the acceptance list: also when the dead are still counted."""
+    for schedulers in range(1, 41):
+        for faults in range(1, schedulers):
+            for jobs in (*range(60), 61, 97, 100, 999, 1000, 4999, 9973, 10_000):
+                before = limit(jobs, schedulers, faults)
+                survivors = schedulers - faults
+                assert survivors * before >= jobs, (schedulers, faults, jobs)
+                assert survivors * limit(jobs, survivors, faults) >= jobs
+
+
+@given(st.integers(0, 10_000), st.integers(1, 40), st.data())
+def test_any_n_may_die_in_any_case(jobs: int, schedulers: int, data: st.DataObject) -> None:
+    faults = data.draw(st.integers(1, schedulers + 1))
+    assert max(schedulers - faults, 1) * limit(jobs, schedulers, faults) >= jobs
+
+
+def test_the_edges_are_defined() -> None:
+    """A0.13: nobody lives, nothing to do."""
+    assert limit(0, 0, 1) == 1
+    assert limit(0, 5, 1) == 1
+    assert limit(7, 0, 3) == 8
+
+
+def test_the_simple_rule_does_not_survive_a_crash() -> None:
+    """S0.12, as a negative: N = K / S + 1 leaves jobs without an owner when one of three dies and is still counted."""
+    simple = 20 // 3 + 1
+    assert 2 * simple < 20 <= 2 * limit(20, 3, 1)
+
+
+def test_with_two_schedulers_nothing_is_ever_refused() -> None:
+    """V0.5."""
+    for jobs in range(100):
+        assert limit(jobs, 2, 1) == limit(jobs, 1, 1) == jobs + 1
+    assert limit(19, 3, 1) == 10
+
+
+def test_a_scheduler_takes_what_is_free_up_to_its_limit() -> None:
+    """A0.1: only while X < N."""
+    wanted = sweep(facts(jobs=range(1, 20), held=range(1, 9)))
+    assert wanted.limit == 10
+    assert wanted.claim == (9, 10)
+    assert sweep(facts(jobs=range(1, 20), held=range(1, 11))).claim == ()
+
+
+def test_the_order_of_trying_can_be_given() -> None:
+    """A0.12."""
+    assert sweep(facts(jobs=(1, 2, 3)), lambda ids: sorted(ids, reverse=True)).claim == (3, 2)
+    assert sweep(facts(jobs=(1, 2, 3)), lambda ids: [2]).claim == (2,)
+
+
+def test_a_drained_scheduler_takes_nothing_and_does_not_count() -> None:
+    """S0.37, A0.14."""
+    assert sweep(facts(drained=frozenset("a"))).claim == ()
+    assert sweep(facts(live="ab", jobs=range(20), drained=frozenset("b"))).limit == 21
+    assert sweep(facts(live="abc", jobs=range(20), drained=frozenset("b"))).limit == 21
+    assert sweep(facts(live="abc", jobs=range(20))).limit == 11
+
+
+def test_jobs_that_are_gone_are_released() -> None:
+    """S0.35, A0.6, A0.7."""
+    assert sweep(facts(jobs=(1, 2), held=(1, 2, 3))).release == (3,)
+    assert sweep(facts(jobs=range(1, 3), owned=(1,), held=(7,))).claim == (2,)
+
+
+def test_a_job_on_its_way_is_kept_for_its_receiver_for_one_session() -> None:
+    """A0.11, design section 6."""
+    on_way = {5: Handover(to="b")}
+    giver = facts(jobs=range(1, 7), held=(5, 6), handovers=on_way)
+    assert sweep(giver).release == (5,)
+    free = range(1, 5)
+    assert 5 not in sweep(facts("c", jobs=range(1, 7), owned=(6, *free), handovers=on_way)).claim
+    assert sweep(facts("b", jobs=range(1, 7), owned=(6, *free), handovers=on_way)).claim == (5,)
+    late = facts("c", jobs=range(1, 7), owned=(6, *free), handovers=on_way, unowned_s={5: 4.1})
+    assert sweep(late).claim == (5,)
+
+
+def test_a_person_may_insist_on_one_job_more_than_the_limit() -> None:
+    """S0.46: the manual interface."""
+    full = {"jobs": range(1, 20), "owned": range(1, 19), "held": range(1, 11)}
+    assert sweep(facts(**full, handovers={19: Handover(to="a")})).claim == ()  # type: ignore[arg-type]
+    assert sweep(facts(**full, handovers={19: Handover(to="a", force=True)})).claim == (19,)  # type: ignore[arg-type]
+
+
+def test_a_job_is_not_handed_over_to_one_who_is_gone_or_drained() -> None:
+    assert sweep(facts(live="ac", jobs=(5,), held=(5,), handovers={5: Handover(to="b")})).release == ()
+    assert sweep(facts(jobs=(5,), held=(5,), handovers={5: Handover(to="b")}, drained=frozenset("b"))).release == ()
+
+
+def test_whoever_has_its_share_leaves_what_is_new_to_others_while_rebalancing_is_automatic() -> None:
+    full = facts(jobs=range(1, 10), held=(1, 2, 3), automatic=True)
+    assert sweep(full).claim == ()
+    assert sweep(facts(jobs=range(1, 10), held=(1, 2), automatic=True)).claim == (3,)
+    late = dict.fromkeys(range(4, 10), 4.5)
+    assert sweep(facts(jobs=range(1, 10), held=(1, 2, 3), automatic=True, unowned_s=late)).claim == (4, 5)
+    assert sweep(facts(jobs=range(1, 10), held=(1, 2, 3))).claim == (4, 5)
+
+
+def test_what_one_has_too_much_goes_to_whom_it_lacks() -> None:
+    crowd = Sweep(
+        name="a",
+        peers=peers("a", "b", "c", a=6, b=3),
+        jobs=frozenset(range(1, 10)),
+        owned=frozenset(range(1, 10)),
+        held=frozenset(range(1, 7)),
+    )
+    assert gives(crowd, 100) == {1: "c", 2: "c", 3: "c"}
+    assert gives(crowd, 2) == {1: "c", 2: "c"}
+
+
+def test_nothing_is_given_while_jobs_have_no_owner_or_by_a_drained_one() -> None:
+    crowd = facts(held=range(1, 7), automatic=True)
+    assert gives(crowd, 100) == {}
+    assert gives(facts(held=range(1, 10), automatic=True, drained=frozenset("a")), 100) == {}
+    assert gives(facts(held=range(1, 10)), 100) == {}
+    assert gives(facts(held=range(1, 10), automatic=True), 100) != {}
+
+
+def test_what_is_on_its_way_counts_as_there() -> None:
+    on_way = dict.fromkeys((1, 2, 3), Handover(to="c"))
+    crowd = Sweep(
+        name="a",
+        peers=peers("a", "b", "c", a=6, b=3),
+        jobs=frozenset(range(1, 10)),
+        owned=frozenset(range(1, 10)),
+        held=frozenset(range(1, 7)),
+        handovers=on_way,
+    )
+    assert gives(crowd, 100) == {}
+
+
+LOADS = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(0, 500), min_size=1, max_size=12)
+
+
+@given(LOADS)
+def test_after_the_moves_loads_differ_by_at_most_one_and_nobody_both_gives_and_gets(loads: dict[str, int]) -> None:
+    weights = dict.fromkeys(loads, 1.0)
+    after = dict(loads)
+    found = moves(loads, weights)
+    for move in found:
+        after[move.giver] -= move.jobs
+        after[move.receiver] += move.jobs
+    assert max(after.values()) - min(after.values()) <= 1
+    assert after == targets(loads, weights)
+    assert sum(after.values()) == sum(loads.values())
+    assert not {move.giver for move in found} & {move.receiver for move in found}
+    fewest = sum(max(load - targets(loads, weights)[name], 0) for name, load in loads.items())
+    assert sum(move.jobs for move in found) == fewest
+    assert moves(after, weights) == []
+
+
+def test_shares_follow_weights() -> None:
+    assert targets({"a": 30, "b": 0}, {"a": 2.0, "b": 1.0}) == {"a": 20, "b": 10}
+    assert targets({"a": 3, "b": 0}, {"a": 0.0, "b": 0.0}) == {"a": 0, "b": 0}
+
+
+def test_spare_and_margin() -> None:
+    """A0.10: how many more may die by the limits that they have now."""
+    assert spare(19, [10, 10, 10]) == 11
+    assert margin(19, [10, 10, 10]) == 1
+    assert margin(19, [20, 20]) == 1
+    assert margin(19, [10, 9]) == 0
+    assert margin(19, [10, 8]) == -1
+    assert margin(10, [3, 3, 4, 6, 11]) == 2
+    assert margin(0, []) == 0
+    assert margin(0, [1, 1]) == 2
