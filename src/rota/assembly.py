@@ -23,6 +23,7 @@ from rota.loops.executor import Executor
 from rota.loops.finisher import Finisher, wake_all
 from rota.loops.host import Execution, Host
 from rota.loops.identity import Identity
+from rota.loops.inspector import Inspector
 from rota.loops.live import Live
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
@@ -33,10 +34,13 @@ from rota.loops.pruner import Pruner
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
 from rota.loops.warden import Warden
-from rota.model.cluster import Peer
+from rota.model.cluster import Peer, Placement
 from rota.model.job import listener_name
 from rota.model.node import NewNode, Place
 from rota.ports import Clock, Coordinator, LogStore, Store
+from rota.rest.app import app
+from rota.rest.door import Door
+from rota.rest.ping import Pinger
 from rota.runners.machine import Machine
 from rota.runners.place import here
 from rota.version import __version__
@@ -76,6 +80,8 @@ class Assembly:
         self._state_dir = state_dir
         self._identity = Identity(config.node.name)
         self._machine = Machine()
+        node = config.node
+        self._door = Door(app(node.name, __version__, self._is_ready), node.listen, node.advertise)
         self._live = Live()
         self._loaded = Loaded()
         self._crew: ProcessCrew | None = None
@@ -106,14 +112,24 @@ class Assembly:
         warden = Warden(self._store, self._clock)
         pruner = Pruner(self._store, self._clock, self._config.retention, self._logs)
         part = self._part()
+        inspector = [] if part is None else [self._inspector(part)]
         host = Host(
             store=self._store,
             identity=self._identity,
             member=member,
             firing=[scheduler, *self._definer(), *(() if part is None else part.loops)],
-            working=[dispatcher, rescuer, pruner, warden, *finishers, *([] if executor is None else [executor])],
+            working=[
+                dispatcher,
+                rescuer,
+                pruner,
+                warden,
+                *inspector,
+                *finishers,
+                *([] if executor is None else [executor]),
+            ],
             execution=execution,
             part=part,
+            door=self._door,
         )
         if part is not None:
             part.connect(scheduler, host.stop_at_once)
@@ -133,12 +149,21 @@ class Assembly:
             driver=driver(self._store, self._coordinator, self._clock, placement, attendant),
         )
 
+    def _inspector(self, part: Part) -> Inspector:
+        every_s = self._config.node.check_s
+        return Inspector(self._coordinator, self._clock, part.attendant, Pinger(), every_s=every_s)
+
+    def _is_ready(self) -> bool:
+        return self._identity.id is not None
+
     def _peer(self) -> Peer:
         placement = self._config.placement
         return Peer(
             name=self._config.node.name,
             incarnation=self._incarnation,
+            address=self._door.address,
             version=__version__,
+            placement=Placement(placement.kind),
             weight=placement.weight,
             faults=placement.faults,
             alarm=placement.alarm or None,

@@ -30,6 +30,9 @@ class StoreConfig(Value, frozen=True, kw_only=True):
 
 class NodeConfig(Value, frozen=True, kw_only=True):
     name: str
+    listen: str = ""
+    advertise: str = ""
+    check_s: float = 20.0
 
 
 class CoordinatorConfig(Value, frozen=True, kw_only=True):
@@ -150,6 +153,9 @@ SETTINGS = (
         choices=("scope", "balanced", "stable"),
     ),
     Setting("placement.beat_s", 60.0, "beat: how long one scheduler fires before the next is found", 1, 3600),
+    Setting("node.listen", "", "HOST:PORT that this node serves; default: 127.0.0.1:7700, or any port if it is taken"),
+    Setting("node.advertise", "", "HOST:PORT at which the others reach this node; default: where it listens"),
+    Setting("node.check_s", 20.0, "how often a node asks the others whether they live", 0.1, 3600),
     Setting("scheduler.look_s", 1.0, "how often a scheduler looks for jobs that others changed", 0.05, 60),
     Setting("scheduler.look_max", 20_000, "how many jobs one look brings", 1, 1_000_000),
     Setting("scheduler.batch_max", 500, "how many jobs one transaction fires", 1, 10_000),
@@ -226,7 +232,7 @@ def config_of(found: Mapping[str, Sourced]) -> Config:
     node = sections["node"]["name"] or f"{socket.gethostname()}-{os.getpid()}"
     return Config(
         store=StoreConfig(**sections["store"]),
-        node=NodeConfig(name=node),
+        node=NodeConfig(**{**sections["node"], "name": node}),
         coordinator=CoordinatorConfig(**sections["coordinator"]),
         placement=PlacementConfig(**sections["placement"]),
         scheduler=SchedulerConfig(**sections["scheduler"]),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from rota.model.cluster import Drain, Drains, Placeable, Role
+from rota.model.cluster import Drain, Drains, Hold, Placeable, Role
 from rota.model.dispatch import Board, Finished, Grant, ItemEnd, ItemStart, Pulse, Round
 from rota.model.entry import Entry
 from rota.model.job import Definition, Job, JobName
@@ -158,6 +158,19 @@ class Store(Protocol):
 
     async def drains(self) -> Drains:
         """The offline list."""
+        ...
+
+    async def hold(self, tenant: str = "", project: str = "") -> None:
+        """Let nothing of a scope fire: of a project of a tenant, of a tenant, of all. It lasts; when this returns,
+        nothing of it fires any more, whatever a node has read before."""
+        ...
+
+    async def unhold(self, tenant: str = "", project: str = "") -> bool:
+        """End that; says whether it was held. What fell due meanwhile follows the misfire policies of the jobs."""
+        ...
+
+    async def holds(self) -> tuple[Hold, ...]:
+        """The scopes that are held, widest first."""
         ...
 
     async def placeable(self, known: int) -> Placeable:

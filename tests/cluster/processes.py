@@ -73,6 +73,12 @@ class NodeProcess:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of the agent."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """SIGKILL, also when it is frozen; returns when it is gone."""
         self._notice_end()

@@ -85,6 +85,14 @@ def nap(info: Any = None) -> str:
 
 
 @app.task(timeout=60)
+def doze() -> None:
+    """Take long enough to be met by what happens to its node."""
+    _write("start")
+    time.sleep(1.5)
+    _write("end")
+
+
+@app.task(timeout=60)
 def mark() -> None:
     """Only leave a line."""
     _write("start")

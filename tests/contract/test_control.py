@@ -559,12 +559,12 @@ async def test_a_run_shows_where_its_items_are_and_what_was_tried(store: Store, 
 async def test_drained_nodes_get_nothing_until_they_are_taken_off_the_list(store: Store, control: Control) -> None:
     await assigned(control)
     node = await executor(store)
-    assert [str(it.state) for it in (await control.drain(["berlin"], True)).nodes] == ["draining"]
+    assert [str(it.state) for it in (await control.drain(["berlin"])).nodes] == ["draining"]
     assert await node.round() == []
-    assert [str(it.state) for it in (await control.drain(["berlin"], False)).nodes] == ["online"]
+    assert [str(it.state) for it in (await control.undrain(["berlin"])).nodes] == ["online"]
     assert len(await node.round()) == 1
     with pytest.raises(InvalidInput, match="name: "):
-        await control.drain(["a b"], True)
+        await control.drain(["a b"])
 
 
 # Logs

@@ -11,7 +11,17 @@ from typing import NamedTuple
 import click
 
 from rota.cli.words import masked
-from rota.errors import InvalidInput, NotFound, Problem, Refused, RotaError, StoreRefused, StoreUnavailable
+from rota.errors import (
+    CoordinatorRefused,
+    CoordinatorUnavailable,
+    InvalidInput,
+    NotFound,
+    Problem,
+    Refused,
+    RotaError,
+    StoreRefused,
+    StoreUnavailable,
+)
 
 OK, BUG, BAD_INPUT, NOT_FOUND, REFUSED, UNAVAILABLE, STORE_REFUSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 
@@ -19,9 +29,9 @@ EXIT_CODES = (
     (OK, "done"),
     (BUG, "a bug or something unexpected in rota"),
     (BAD_INPUT, "bad input or usage; nothing was changed"),
-    (NOT_FOUND, "there is no such job, run, tenant or limit"),
+    (NOT_FOUND, "there is no such job, run, node, tenant or limit"),
     (REFUSED, "the present state forbids it"),
-    (UNAVAILABLE, "the store did not answer"),
+    (UNAVAILABLE, "the store or the coordinator did not answer"),
     (STORE_REFUSED, "this store must not be used: not durable, not migrated, of a newer release"),
     (INTERRUPTED, "interrupted: by Ctrl-C, by a no to a question, or because nobody read the output"),
 )
@@ -41,6 +51,13 @@ _KINDS: tuple[tuple[type[RotaError], int, str, str], ...] = (
     (Refused, REFUSED, "refused", ""),
     (StoreRefused, STORE_REFUSED, "store_refused", ""),
     (StoreUnavailable, UNAVAILABLE, "store_unavailable", "Is the database up, its URL right? See: rota config show"),
+    (CoordinatorRefused, STORE_REFUSED, "coordinator_refused", ""),
+    (
+        CoordinatorUnavailable,
+        UNAVAILABLE,
+        "coordinator_unavailable",
+        "Is the coordinator up, its URL right? See: rota config show",
+    ),
 )
 
 

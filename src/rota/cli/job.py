@@ -18,10 +18,12 @@ from rota.cli.lazy import Group
         "resume": ("rota.cli.job_change", "Fire again, from now on."),
         "trigger": ("rota.cli.job_change", "Start a run now."),
         "delete": ("rota.cli.job_change", "Forget jobs; their history stays."),
+        "claim": ("rota.cli.job_claim", "Give a job to a scheduler."),
+        "release": ("rota.cli.job_claim", "End the claim of a job's owner."),
     },
 )
 def job() -> None:
-    """Apply, list, show, preview, pause, resume, trigger and delete jobs.
+    """Apply, list, show, preview, pause, resume, trigger, delete, claim and release jobs.
 
     A job is named NAME, PROJECT/NAME or TENANT/PROJECT/NAME.
     """

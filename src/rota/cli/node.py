@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     invoke_without_command=True,
     lazy={
         "list": ("rota.cli.node_show", "List the nodes of the cluster."),
-        "drain": ("rota.cli.node_show", "Put nodes on the offline list."),
-        "undrain": ("rota.cli.node_show", "Take nodes off it."),
+        "drain": ("rota.cli.node_drain", "Put nodes on the offline list."),
+        "undrain": ("rota.cli.node_drain", "Take nodes off it."),
         "sweep": ("rota.cli.node_show", "Clear what earlier nodes left on this host."),
     },
 )

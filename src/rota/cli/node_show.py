@@ -1,9 +1,8 @@
-"""`rota node list|drain|undrain|sweep`."""
+"""`rota node list|sweep`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,9 +10,10 @@ import click
 
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, say_json, table
-from rota.cli.session import Session, ask, configuration
-from rota.cli.shapes import node_shape
+from rota.cli.session import COORDINATOR_OPTION, Session, ask, configuration
+from rota.cli.shapes import former_shape, node_shape
 from rota.cli.words import count, relative, short
+from rota.model.cluster import Peer
 from rota.model.node import Members, Node, NodeState
 
 if TYPE_CHECKING:
@@ -23,22 +23,30 @@ ALIVE = (NodeState.ONLINE, NodeState.DRAINING)
 
 
 @click.command(name="list", cls=Command)
-@click.option("--all", "gone", is_flag=True, help="Nodes that are gone, too.")
+@click.option("--all", "gone", is_flag=True, help="Every node that ever joined.")
+@COORDINATOR_OPTION
 @click.pass_context
 def list_(ctx: click.Context, gone: bool) -> None:
     """List the nodes of the cluster."""
 
-    async def work(session: Session) -> Members:
-        return await session.control.nodes(gone=gone)
+    async def work(session: Session) -> tuple[Members, tuple[Peer, ...]]:
+        return await session.control.nodes(gone=gone), await session.control.former_schedulers()
 
-    members = ask(ctx, work)
+    members, peers = ask(ctx, work, coordinated=gone)
+    known = {it.joined.name for it in members.nodes}
+    others = [peer for peer in peers if peer.name not in known]
     if as_json(ctx):
-        say_json([node_shape(it) for it in members.nodes])
-    elif not members.nodes:
+        say_json([*(node_shape(it) for it in members.nodes), *map(former_shape, others)])
+    elif not members.nodes and not others:
         print("no nodes; start one with: rota node")
     else:
         heads = ["NODE", "STATE", "GROUP", "SEATS", "BUSY", "BOUNDARY", "HOST", "JOINED", "LEASE"]
-        table(heads, [_row(it, members.now) for it in members.nodes])
+        table(heads, [*(_row(it, members.now) for it in members.nodes), *map(_former_row, others)])
+
+
+def _former_row(it: Peer) -> tuple[str | Text, ...]:
+    """A scheduler that only the coordinator remembers."""
+    return it.name, coloured(NodeState.OFFLINE), "-", "-", "-", "-", it.address or "-", "-", "-"
 
 
 def _row(it: Node, now: datetime) -> tuple[str | Text, ...]:
@@ -63,38 +71,6 @@ def _lease(it: Node, now: datetime) -> str:
     if it.state not in ALIVE or it.lease_until is None:
         return f"left {relative(it.left_at, now)}" if it.left_at else "-"
     return "over" if it.lease_until <= now else f"{(it.lease_until - now).total_seconds():.0f} s"
-
-
-@click.command(cls=Command)
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.pass_context
-def drain(ctx: click.Context, names: tuple[str, ...]) -> None:
-    """Put nodes on the offline list: they take nothing new and finish what they run. It lasts, over restarts too."""
-    _drain(ctx, names, draining=True)
-
-
-@click.command(cls=Command)
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.pass_context
-def undrain(ctx: click.Context, names: tuple[str, ...]) -> None:
-    """Take nodes off the offline list."""
-    _drain(ctx, names, draining=False)
-
-
-def _drain(ctx: click.Context, names: Sequence[str], *, draining: bool) -> None:
-    wanted = list(dict.fromkeys(names))
-
-    async def work(session: Session) -> Members:
-        return await session.control.drain(wanted, draining)
-
-    there = {it.joined.name: it for it in ask(ctx, work).nodes}
-    if as_json(ctx):
-        states = {name: str(there[name].state) if name in there else None for name in wanted}
-        say_json([{"name": name, "drained": draining, "state": state} for name, state in states.items()])
-        return
-    for name in wanted:
-        state = f"it is {there[name].state}" if name in there else "no node of that name is here now"
-        print(f"{name} is {'on' if draining else 'off'} the offline list; {state}")
 
 
 @click.command(cls=Command)

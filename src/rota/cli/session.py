@@ -1,4 +1,4 @@
-"""From the global options to an open store."""
+"""From the global options to an open store, and to the cluster's coordinator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pwd
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -19,9 +19,24 @@ from rota.errors import StoreRefused, StoreUnavailable
 if TYPE_CHECKING:
     from rota.config import Config, Sourced
     from rota.control import Control
-    from rota.ports import Clock, Store
+    from rota.ports import Clock, Coordinator, Store
 
 T = TypeVar("T")
+
+_COORDINATOR = "rota.coordinator"
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    ctx.meta[_COORDINATOR] = value
+
+
+COORDINATOR_OPTION = click.option(
+    "--coordinator",
+    metavar="URL",
+    expose_value=False,
+    callback=_keep,
+    help="zookeeper://HOST:PORT or etcd://HOST:PORT. [default: the store]",
+)
 
 
 class Session(NamedTuple):
@@ -48,10 +63,10 @@ def configuration(ctx: click.Context, flags: Mapping[str, object] | None = None)
 
 
 @asynccontextmanager
-async def opened(config: Config, *, actor: str) -> AsyncIterator[Session]:
-    """A session on the configured store. Nothing is sent to it yet."""
+async def opened(config: Config, *, actor: str, coordinated: bool = False) -> AsyncIterator[Session]:
+    """A session on the configured store, and if asked for on its coordinator. Nothing is sent to them yet."""
     from rota.control import Control
-    from rota.wiring import log_store, open_store, system_clock
+    from rota.wiring import log_store, open_coordinator, open_store, system_clock
 
     logging.getLogger("asyncmy").setLevel(logging.ERROR)  # it repeats every note of the server as a warning
     clock = system_clock()
@@ -61,19 +76,23 @@ async def opened(config: Config, *, actor: str) -> AsyncIterator[Session]:
         store = open_store(config.store.url, clock, actor=actor, may_forget=config.store.may_forget)
     except OSError as error:
         raise StoreUnavailable(f"the store cannot be opened: {error}") from None
+    coordinator: Coordinator | None = None
     try:
-        yield Session(config, clock, store, Control(store, clock, log_store(config)))
+        coordinator = open_coordinator(config.coordinator, store, clock) if coordinated else None
+        yield Session(config, clock, store, Control(store, clock, log_store(config), coordinator))
     finally:
+        if coordinator is not None:
+            await coordinator.close()
         await store.close()
 
 
-def ask(ctx: click.Context, work: Callable[[Session], Awaitable[T]]) -> T:
-    """Do something with a store that is there and fit for use."""
-    config = configuration(ctx)
+def ask(ctx: click.Context, work: Callable[[Session], Awaitable[T]], *, coordinated: bool = False) -> T:
+    """Do something with a store that is there and fit for use; `coordinated`: with the coordinator too."""
+    config = configuration(ctx, {"coordinator.url": ctx.meta.get(_COORDINATOR)})
     refuse_missing_file(config.store.url)
 
     async def asked() -> T:
-        async with opened(config, actor=person()) as session:
+        async with opened(config, actor=person(), coordinated=coordinated) as session:
             await session.store.check()
             return await work(session)
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from rota.cli.words import iso, trigger
+from rota.model.cluster import Peer
 from rota.model.job import Job, JobName
 from rota.model.node import Node
 from rota.model.run import Event, Item, Run
@@ -142,6 +143,13 @@ def node_shape(node: Node) -> Shape:
         "left_at": iso(node.left_at),
         "lease_until": iso(node.lease_until),
     }
+
+
+def former_shape(peer: Peer) -> Shape:
+    """A scheduler of which nothing is left but what the coordinator remembers."""
+    unknown = ("id", "group", "seats", "busy", "pid", "boundary", "handlers", "joined_at", "left_at", "lease_until")
+    told = {"name": peer.name, "state": "offline", "host": peer.address or None, "version": peer.version}
+    return {**told, **dict.fromkeys(unknown)}
 
 
 def event_shape(event: Event) -> Shape:

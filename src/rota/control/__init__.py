@@ -6,11 +6,13 @@ A request whose answer was lost is asked again here: every one of them may be re
 from __future__ import annotations
 
 from rota.control.assigning import Answer, Assigned, AssignedItem, Assigning
+from rota.control.cluster import Cluster, Given, Released
 from rota.control.jobs import Action, Jobs
 from rota.control.limits import KEEP, AnyRate, Keep, Limits, QuotaState, Removed
 from rota.control.logs import LogPiece, Logs
-from rota.control.nodes import Nodes
+from rota.control.nodes import Load, Nodes
 from rota.control.runs import Cancellation, Explained, RunDetail, Runs
+from rota.core.cluster import ClusterFacts, Rebalance, Shift
 from rota.core.explain import Reason
 from rota.model.job import JobName
 from rota.model.work import Rate
@@ -24,14 +26,20 @@ __all__ = [
     "Assigned",
     "AssignedItem",
     "Cancellation",
+    "ClusterFacts",
     "Control",
     "Explained",
+    "Given",
     "Keep",
+    "Load",
     "LogPiece",
     "QuotaState",
     "Reason",
+    "Rebalance",
+    "Released",
     "Removed",
     "RunDetail",
+    "Shift",
     "job_name",
     "rate_from",
     "strict_json",
@@ -40,8 +48,8 @@ __all__ = [
 CAP_MAX = 1_000_000
 
 
-class Control(Jobs, Runs, Limits, Assigning, Nodes, Logs):
-    """The verbs of an operator and of a client, over a store."""
+class Control(Jobs, Runs, Limits, Assigning, Nodes, Cluster, Logs):
+    """The verbs of an operator and of a client, over a store and, where it is about the cluster, a coordinator."""
 
 
 def job_name(text: str) -> JobName:

@@ -1,12 +1,12 @@
-"""What all verbs share: the store, the clock, and patience when an answer is lost."""
+"""What all verbs share: the store, the coordinator, the clock, and patience when an answer is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from rota.errors import StoreUnavailable
-from rota.ports import Clock, LogStore, Store
+from rota.errors import CoordinatorUnavailable, StoreUnavailable
+from rota.ports import Clock, Coordinator, LogStore, Store
 
 T = TypeVar("T")
 
@@ -14,18 +14,21 @@ TRIES = 5
 
 
 class Asking:
-    """Asks a store. Every request may be repeated, so one whose answer was lost is made again."""
+    """Asks a store, and a coordinator. Every request may be repeated, so one whose answer was lost is made again."""
 
-    def __init__(self, store: Store, clock: Clock, logs: LogStore | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, logs: LogStore | None = None, coordinator: Coordinator | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
         self._logs = logs
+        self._coordinator = coordinator
 
     async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again when the store did not answer, a few times."""
+        """Ask again when there was no answer, a few times."""
         for attempt in range(TRIES - 1):
             try:
                 return await ask()
-            except StoreUnavailable:
+            except (StoreUnavailable, CoordinatorUnavailable):
                 await self._clock.sleep(0.1 * 2**attempt * (0.5 + self._clock.chance()))
         return await ask()

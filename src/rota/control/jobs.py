@@ -131,7 +131,9 @@ class Jobs(Asking):
         somebody else is firing is waited for, within reason."""
         for _ in range(CATCH_UP_ROUNDS):
             found, now = await self._store.named(names), await self._store.now()
-            behind = [job.id for job in found if job.is_due(now - CATCH_UP)]
+            holds = await self._store.holds()
+            free = [job for job in found if not any(it.covers(job.definition.full_name) for it in holds)]
+            behind = [job.id for job in free if job.is_due(now - CATCH_UP)]
             if not behind:
                 return
             if (await self._store.fire(behind[:100], Fire())).plan.is_empty:

@@ -2,33 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
 
-from rota.control.asking import Asking
-from rota.errors import InvalidInput, Problem
-from rota.model.cluster import Drain, Role
+from rota.control.survey import Surveying
+from rota.coordination.notice import notify
+from rota.coordination.peers import ALL
+from rota.core.cluster import ClusterFacts, drain_objections
+from rota.errors import InvalidInput, Problem, Refused
+from rota.model.cluster import Drain, Peer, Placement, Role
 from rota.model.node import Members
 
+LOOK_S = 0.25
+ITEMS_MAX = 10_000
 
-class Nodes(Asking):
+
+class Load(NamedTuple):
+    """What nodes that drain still have."""
+
+    jobs: int
+    items: int
+
+    @property
+    def is_none(self) -> bool:
+        return not (self.jobs or self.items)
+
+
+class Nodes(Surveying):
     """What may be asked about nodes."""
 
     async def nodes(self, *, gone: bool = False) -> Members:
         """The nodes that are believed alive; `gone`: those that were, too."""
         return await self._again(lambda: self._store.nodes(gone=gone))
 
-    async def drain(self, names: Sequence[str], draining: bool) -> Members:
-        """Put nodes, by name, on the offline list, or take them off it: also nodes that have not joined yet."""
-        from rota.definitions import fields
+    async def former_schedulers(self) -> tuple[Peer, ...]:
+        """Every scheduler that ever took part, as far as the coordinator remembers."""
+        return () if self._coordinator is None else await self._peers(ALL)
 
-        problems = []
-        for name in names:
-            try:
-                fields.name(name)
-            except ValueError as error:
-                problems.append(Problem("name", str(error)))
-        if problems:
-            raise InvalidInput(problems)
-        drains = [Drain(name=name) for name in names]
-        await self._again(lambda: self._store.drain(drains) if draining else self._store.undrain(names, tuple(Role)))
+    async def drain(
+        self,
+        names: Sequence[str],
+        *,
+        roles: Collection[Role] = tuple(Role),
+        release: int | None = None,
+        deadline_s: float | None = None,
+        force: bool = False,
+    ) -> Members:
+        """Put nodes, by name, on the offline list: also nodes that have not joined yet. With `release`, a scheduler is
+        off it again when it has given up so many jobs; at the deadline it gives up also jobs whose runs go on.
+
+        Refused, unless forced, if too many schedulers would be gone, or the others could not hold all jobs."""
+        _check(names)
+        facts = None if self._coordinator is None or Role.SCHEDULER not in roles else await self.cluster()
+        if facts is not None and not force and (found := drain_objections(facts, names)):
+            raise Refused(f"{'; '.join(found)}. To drain them all the same: --force")
+        now = await self._again(self._store.now)
+        until = None if deadline_s is None else now + timedelta(seconds=deadline_s)
+        keep = {} if release is None else {name: _kept(facts, name, release) for name in names}
+        order = tuple(role for role in Role if role in roles)
+        drains = [Drain(name=it, roles=order, keep=keep.get(it), deadline_at=until) for it in names]
+        await self._again(lambda: self._store.drain(drains))
+        return await self._told()
+
+    async def undrain(self, names: Sequence[str], *, roles: Collection[Role] = tuple(Role)) -> Members:
+        """Take nodes off the offline list, at any moment."""
+        _check(names)
+        await self._again(lambda: self._store.undrain(names, tuple(roles)))
+        return await self._told()
+
+    async def drained(
+        self, names: Collection[str], roles: Collection[Role], tell: Callable[[Load], None], within_s: float
+    ) -> Load:
+        """Wait until these nodes have nothing more, or are off the list again; says what is left when time is up."""
+        until_s = self._clock.monotonic() + within_s
+        while True:
+            load = await self._load(names, roles)
+            tell(load)
+            if load.is_none or self._clock.monotonic() >= until_s:
+                return load
+            await self._clock.sleep(LOOK_S)
+
+    async def _load(self, names: Collection[str], roles: Collection[Role]) -> Load:
+        """What the nodes have in those roles in which they are still on the list."""
+        listed = {it.name: it.roles for it in (await self._again(self._store.drains)).drains if it.name in names}
+        firing = {it for it, its in listed.items() if Role.SCHEDULER in its and Role.SCHEDULER in roles}
+        working = {it for it, its in listed.items() if Role.EXECUTOR in its and Role.EXECUTOR in roles}
+        held = 0 if self._coordinator is None or not firing else _held(await self.cluster(), firing)
+        items = 0
+        for node in (await self.nodes()).nodes:
+            if node.joined.name in working:
+                ask = partial(self._store.queued, node_id=node.id, limit=ITEMS_MAX)
+                items += len(await self._again(ask))
+        return Load(held, items)
+
+    async def _told(self) -> Members:
+        """Wake the schedulers; they would find out by themselves, but later."""
+        if self._coordinator is not None:
+            await self._again(partial(notify, self._coordinator, self._clock, "drain"))
         return await self.nodes()
+
+
+def _held(facts: ClusterFacts, names: Collection[str]) -> int:
+    held = facts.held
+    return sum(held[name] for name in names if facts.peer(name) is not None)
+
+
+def _kept(facts: ClusterFacts | None, name: str, release: int) -> int:
+    if facts is None or facts.placement is not Placement.CLAIM or facts.peer(name) is None:
+        raise InvalidInput.of(
+            "release", f"{name} is no scheduler that claims jobs here; it can only give up all of them"
+        )
+    return max(facts.held[name] - release, 0)
+
+
+def _check(names: Sequence[str]) -> None:
+    from rota.definitions import fields
+
+    problems = []
+    for name in names:
+        try:
+            fields.name(name)
+        except ValueError as error:
+            problems.append(Problem("name", str(error)))
+    if problems:
+        raise InvalidInput(problems)

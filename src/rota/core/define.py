@@ -83,7 +83,7 @@ class Delete(_Change, frozen=True, kw_only=True):
         for job in facts.jobs:
             if job.state is JobState.DELETED:
                 continue
-            after, owed = settle(job, facts.now, floor)
+            after, owed = _settled(job, facts, floor)
             runs += [_withdrawn(run) for run in owed]
             changes.append(_revise(job, after, facts.now, "job.deleted", state=JobState.DELETED, next_=None))
         deleted = {change.was.id for change in changes}
@@ -105,12 +105,17 @@ def compare(stored: Mapping[JobName, Job], definitions: Iterable[Definition]) ->
     return [(wanted.full_name, action(wanted)) for wanted in definitions]
 
 
+def _settled(job: Job, facts: Facts, floor: Floor) -> tuple[Job, list[NewRun]]:
+    """What a job owes; nothing while it is held: a changed definition that has the pending slot too owes it later."""
+    return (job, []) if job.id in facts.held else settle(job, facts.now, floor)
+
+
 def _is_same(job: Job, known: str) -> bool:
     return job.state is not JobState.DELETED and job.digest == known
 
 
 def _redefine(job: Job, wanted: Definition, known: str, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:
-    after, owed = settle(job, facts.now, floor)
+    after, owed = _settled(job, facts, floor)
     paused = job.state is JobState.PAUSED
     first = None if paused else kept_slot(after.pending, wanted, facts.now) or _first(wanted, after, facts.now)
     after = msgspec.structs.replace(after, definition=wanted, digest=known, version=job.version + 1)
@@ -126,7 +131,7 @@ def _first(definition: Definition, job: Job, now: datetime) -> Instant | None:
 
 def pause(job: Job, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:
     """Pause an enabled job, after settling what it owes."""
-    after, owed = settle(job, facts.now, floor)
+    after, owed = _settled(job, facts, floor)
     return _revise(job, after, facts.now, "job.paused", state=JobState.PAUSED, next_=None), owed
 
 

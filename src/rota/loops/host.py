@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
@@ -27,6 +28,14 @@ from rota.ports import Crew, Store
 LEAVE_S = 5.0
 
 log = structlog.get_logger()
+
+
+class Door(Protocol):
+    """What a node serves to others."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +59,7 @@ class Host:
     working: Sequence[Loop]
     execution: Execution | None = None
     part: Part | None = None
+    door: Door | None = None
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _at_once: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -60,6 +70,8 @@ class Host:
 
     async def run(self) -> None:
         """Run until the node has drained, or was stopped at once."""
+        if self.door is not None:
+            await self.door.open()
         if self.execution is not None:
             await self.execution.crew.open(self.execution.live)
         try:
@@ -72,6 +84,8 @@ class Host:
         finally:
             if self.execution is not None:
                 await self.execution.crew.close()
+            if self.door is not None:
+                await self.door.close()
 
     def stop(self) -> None:
         """Drain, then end."""

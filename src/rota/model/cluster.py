@@ -5,7 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
+from rota.model.job import JobName
 from rota.model.value import Value
+
+
+UNREACHABLE_AFTER = 3
+"""So many requests to a node must fail in a row (S1.17)."""
 
 
 class Placement(StrEnum):
@@ -53,6 +58,24 @@ class Drains(Value, frozen=True, kw_only=True):
     drains: tuple[Drain, ...] = ()
 
 
+class Hold(Value, frozen=True, kw_only=True):
+    """A scope of which nothing fires: a project of a tenant, a whole tenant, or, without either, everything."""
+
+    tenant: str = ""
+    project: str = ""
+    held_at: datetime | None = None
+    actor: str = ""
+
+    def covers(self, name: JobName) -> bool:
+        """Whether a job is in this scope."""
+        return self.tenant in ("", name.tenant) and self.project in ("", name.project)
+
+    def __str__(self) -> str:
+        if not self.tenant:
+            return "everything"
+        return f"project {self.tenant}/{self.project}" if self.project else f"tenant {self.tenant}"
+
+
 class Handover(Value, frozen=True, kw_only=True):
     """A job on its way to a receiver, who takes it also above its limit if a person insists."""
 
@@ -75,6 +98,7 @@ class Peer(Value, frozen=True, kw_only=True):
     incarnation: str
     address: str = ""
     version: str = ""
+    placement: Placement | None = None
     weight: float = 1.0
     faults: int = 1
     alarm: int | None = None
@@ -83,6 +107,8 @@ class Peer(Value, frozen=True, kw_only=True):
     busy: float = 0.0
     epoch: int = 0
     """The newest plan that it has read and acts by."""
+    unreachable: tuple[str, ...] = ()
+    """The peers that it could not reach, several times in a row."""
     range: str = ""
     """Its part of the jobs, where a plan gives it one."""
 

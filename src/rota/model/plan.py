@@ -40,7 +40,7 @@ class Facts(Value, frozen=True, kw_only=True):
 
     `crowds` has every overlap key that the rule named; `others` are jobs beside those asked for whose runs the rule may
     end and whose triggers follow ends; `live` is how many live runs a job has, where that may matter; `known` are the
-    runs that were asked for and exist.
+    runs that were asked for and exist; `held` are jobs (ids) of which nothing may fire now.
     """
 
     now: datetime
@@ -52,6 +52,7 @@ class Facts(Value, frozen=True, kw_only=True):
     items: tuple[Item, ...] = ()
     """The items of these runs, after what has been written already in this transaction."""
     known: Mapping[RunKey, Run] = {}
+    held: frozenset[int] = frozenset()
 
 
 class NewJob(Value, frozen=True, kw_only=True):

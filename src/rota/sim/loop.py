@@ -11,26 +11,39 @@ from typing import Any, TypeVar
 
 from rota.virtual import Deadlock, VirtualClock, VirtualLoop
 
-__all__ = ["EPOCH", "Deadlock", "SimClock", "SimLoop", "simulate"]
+__all__ = ["EPOCH", "Deadlock", "Dice", "SimClock", "SimLoop", "dice", "simulate"]
 
 T = TypeVar("T")
 
+Dice = Random
+"""A stream of chance. Everybody who throws has one of their own, so that one throw more of one changes no other."""
+
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def dice(seed: int, name: str) -> Dice:
+    """The chance of one who throws, decided by the seed."""
+    return Random(f"{seed}:{name}")  # noqa: S311 - must repeat, guards nothing
 
 
 class SimLoop(VirtualLoop):
     """An asyncio loop in virtual time that shuffles."""
 
     def __init__(self, seed: int) -> None:
-        self._random = Random(f"{seed}:loop")  # noqa: S311 - chooses an order, guards nothing
+        self._random = dice(seed, "loop")
         super().__init__()
+
+    def throw(self) -> float:
+        """The next number: it says how the loop has thrown until now."""
+        return self._random.random()
 
     def _run_once(self) -> None:
         ready: Any = self._ready  # type: ignore[attr-defined]
-        shuffled = list(ready)
-        self._random.shuffle(shuffled)
-        ready.clear()
-        ready.extend(shuffled)
+        if len(ready) > 1:
+            shuffled = list(ready)
+            self._random.shuffle(shuffled)
+            ready.clear()
+            ready.extend(shuffled)
         super()._run_once()  # type: ignore[misc]
 
 

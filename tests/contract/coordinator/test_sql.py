@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from sqlalchemy import Connection, event, func, select, update
+from sqlalchemy import Connection, Engine, event, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rota.backends.sql import coordinator as coordinator_module
 from rota.backends.sql import schema
 from rota.backends.sql.bells import concerns, topics_of
 from rota.backends.sql.coordinator import SqlCoordinator
-from rota.backends.sql.database import FileDatabase, ServerDatabase
+from rota.backends.sql.database import Database, FileDatabase, ServerDatabase
 from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.errors import CoordinatorUnavailable, SessionLost
@@ -37,13 +37,29 @@ def of(store: Store, ttl_s: float = 30.0) -> SqlCoordinator:
     return store.coordinator(SystemClock(), ttl_s=ttl_s)
 
 
+async def joined(client: Clients) -> Coordinator:
+    """A client whose session outlives a slow test that does not renew it."""
+    coordinator = await client()
+    coordinator.ttl_s = 60.0
+    await coordinator.join()
+    return coordinator
+
+
+@pytest.fixture
+async def a(client: Clients) -> Coordinator:
+    return await joined(client)
+
+
+@pytest.fixture
+async def b(client: Clients) -> Coordinator:
+    return await joined(client)
+
+
 async def let_time_pass(coordinator: Coordinator) -> None:
     """The session of this client is over, and nobody has noticed."""
     assert isinstance(coordinator, SqlCoordinator)
-    own = schema.session.c.id == coordinator.session
-    await coordinator._db.write(
-        lambda conn: conn.execute(update(schema.session).where(own).values(until_at=1)) and None
-    )
+    over = update(schema.session).where(schema.session.c.id == coordinator.session).values(until_at=1)
+    await coordinator._db.write(lambda conn: conn.execute(over).rowcount)
 
 
 async def rows(coordinator: Coordinator) -> tuple[int, int]:
@@ -104,6 +120,7 @@ async def test_two_claimers_never_both_win_what_a_session_leaves_that_is_over(
     client: Clients, a: Coordinator, b: Coordinator
 ) -> None:
     gone = await client()
+    gone.ttl_s = 60.0
     for _ in range(15):
         await gone.join()
         (fence,) = (await gone.claim({"jobs/1": ""})).values()
@@ -115,17 +132,19 @@ async def test_two_claimers_never_both_win_what_a_session_leaves_that_is_over(
         await asyncio.gather(a.release(one), b.release(other))
 
 
+def engines_of(database: Database) -> list[Engine]:
+    if isinstance(database, FileDatabase):
+        return [database._engine]
+    assert isinstance(database, ServerDatabase)
+    return [it.sync_engine for it in database.engines]
+
+
 @on_sql
 async def test_a_renewal_of_an_idle_client_costs_two_statements(a: Coordinator) -> None:
     assert isinstance(a, SqlCoordinator)
     assert await a.renew()
     statements: list[str] = []
-    match a._db:
-        case FileDatabase():
-            engines = [a._db._engine]
-        case ServerDatabase():
-            engines = [it.sync_engine for it in a._db.engines]
-    for engine in engines:
+    for engine in engines_of(a._db):
         event.listen(engine, "before_cursor_execute", lambda *it: statements.append(it[2]))
     assert await a.renew()
     asked = [it for it in statements if it not in ("BEGIN IMMEDIATE", "COMMIT")]
@@ -369,8 +388,6 @@ async def test_a_frozen_client_that_has_the_entries_does_not_hold_up_others_for_
 async def test_a_file_that_somebody_holds_is_told_in_bounded_time_and_can_be_read(a: Coordinator) -> None:
     assert isinstance(a, SqlCoordinator)
     assert isinstance(a._db, FileDatabase)
-    a.ttl_s = 30.0
-    await a.join()
     (fence,) = (await a.claim({"jobs/1": ""})).values()
     holder = sqlite3.connect(str(a._db._engine.url.database), isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")

@@ -21,7 +21,7 @@ class Deciding(Ground):
     async def fire(self, job_ids: Sequence[int], rule: Rule) -> Committed:
         now = self._clock.wall()
         jobs = [self._jobs[it] for it in sorted(job_ids) if it in self._jobs]
-        return self._decide([job for job in jobs if job.is_due(now)], rule, counts_all=False)
+        return self._decide([job for job in jobs if job.is_due(now) and not self._is_held(job)], rule, counts_all=False)
 
     async def change(
         self,
@@ -74,6 +74,7 @@ class Deciding(Ground):
             runs=tuple(self._runs[it] for it in concerned),
             items=tuple(self._shown_of(concerned)),
             known={key: self._runs[self._keys[key]] for key in known if key in self._keys},
+            held=frozenset(job.id for job in jobs if self._is_held(job)),
         )
         plan = Plan() if first is not None and not concerned else rule.decide(facts)
         written = tuple(self._commit(plan, facts.now))
@@ -135,6 +136,7 @@ class Deciding(Ground):
             self._put(msgspec.structs.replace(run, cancel_at=run.cancel_at or now))
             self._ask_to_stop([live.id])
         self._events += written.events
+        self._note(written.events)
         return written.runs
 
     def _create(self, new: NewJob, now: datetime) -> int:

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from rota.backends.alarming import alarms_of
 from rota.backends.record import Place
-from rota.model.cluster import Drain
+from rota.model.alarm import Alarm, AlarmRule
+from rota.model.cluster import Drain, Hold
 from rota.model.dispatch import Arrival, ArrivalKind, Grant, Ready
 from rota.model.job import Definition, Job, JobName
 from rota.model.moment import micros
@@ -66,10 +68,16 @@ class Ground:
         self._nodes: dict[int, Node] = {}
         self._fenced: set[int] = set()
         self._drained: dict[str, Drain] = {}
+        self._holds: dict[tuple[str, str], Hold] = {}
         self._placed: tuple[int, ...] = ()
         self._placed_revision = 0
         self._events: list[Event] = []
+        self._alarm_rules: dict[str, AlarmRule] = {}
+        self._alarms: dict[str, Alarm] = {}
         self._wakes: list[Callable[[str], None]] = []
+
+    def _is_held(self, job: Job) -> bool:
+        return any(it.covers(job.definition.full_name) for it in self._holds.values())
 
     def listen(self, wake: Callable[[str], None]) -> None:
         self._wakes.append(wake)
@@ -153,6 +161,17 @@ class Ground:
             id=next(self._row_ids), at=at, kind=kind, actor=self._actor, job_id=job_id, run_id=run_id, data=data
         )
         self._events.append(line)
+        self._note([line])
+
+    def _note(self, events: Iterable[Event]) -> None:
+        """Raise the alarms among lines of history, if anybody wants to know of alarms at all."""
+        if self._alarm_rules:
+            self._raise(alarms_of(events))
+
+    def _raise(self, alarms: Iterable[Alarm]) -> None:
+        for it in alarms:
+            if it.key not in self._alarms:
+                self._alarms[it.key] = msgspec.structs.replace(it, id=next(self._row_ids))
 
     def _ask_to_stop(self, run_ids: Iterable[int]) -> tuple[int, int]:
         """Cancel at once what of these runs has no process; ask the rest to stop."""

@@ -26,7 +26,9 @@ class Reading(Deciding):
         due = [
             Pending(job_id=job.id, next_fire_at=job.next_fire_at)
             for job in self._jobs.values()
-            if job.next_fire_at is not None and (job.next_fire_at - now).total_seconds() <= within_s
+            if job.next_fire_at is not None
+            and (job.next_fire_at - now).total_seconds() <= within_s
+            and not self._is_held(job)
         ]
         due.sort(key=lambda it: (it.next_fire_at, it.job_id))
         return Upcoming(now=now, pending=tuple(due[:limit]))

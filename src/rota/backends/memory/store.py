@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 
 from rota.backends.memory.coordinator import MemoryCoordinator, Realm
-from rota.backends.memory.placing import Placing
+from rota.backends.memory.holding import Holding
 from rota.errors import Refused
 from rota.model.run import Run
 from rota.model.standing import Place, Pruned, QuotaCount, Retention, Standing
@@ -20,7 +20,7 @@ from rota.ports import Clock, Coordinator
 QUOTA = "quota:"
 
 
-class MemoryStore(Placing):
+class MemoryStore(Holding):
     """The store that lives and dies with its process."""
 
     hears = False

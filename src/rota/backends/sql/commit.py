@@ -7,6 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, select, update
 
+from rota.backends.alarming import alarms_of
 from rota.backends.record import NewIds, Place, item_state_after, place_of, row_ids_needed, rows
 from rota.backends.sql import schema
 from rota.backends.sql.database import Lost
@@ -48,6 +49,7 @@ def commit(tx: Transaction, plan: Plan, now: datetime) -> list[Run]:
     if plan.cancels:
         _cancel(tx, [live.id for live in plan.cancels])
     tx.write(Insert(schema.event), event_rows(written.events))
+    tx.happened += alarms_of(written.events)
     return written.runs
 
 

@@ -25,8 +25,10 @@ from rota.ports import Clock
 T = TypeVar("T")
 
 PATIENCE_S = 3.0
-"""How long a verb may take; to give up a connection that was cut off takes two seconds more. What was sent may still be
-done after that."""
+"""How long a verb may take. What was sent may still be done after that."""
+CLOSING_S = 2.5
+"""How long it may then take to let go of a connection that was cut off. After that it is told once more: before Python
+3.12, a connection that is made in the very moment may not notice that it is to be given up."""
 RENEWAL_S = 5.0
 """The same for renewals. Servers give them up sooner by themselves, and must not be disturbed in that."""
 KEYS_MAX, TEXT_MAX = 500, 2_000_000
@@ -198,7 +200,7 @@ async def _answered(patience_s: float | None = None) -> AsyncIterator[None]:
     """Wait for an answer in bounded time; errors of the store end here."""
     patience_s = PATIENCE_S if patience_s is None else patience_s
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(patience_s + CLOSING_S), asyncio.timeout(patience_s):
             yield
     except TimeoutError:
         raise CoordinatorUnavailable(f"the store did not answer within {patience_s:g} s") from None

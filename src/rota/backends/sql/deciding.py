@@ -16,6 +16,7 @@ from rota.backends.sql import schema
 from rota.backends.sql.commit import commit
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.ground import Ground
+from rota.backends.sql.held import held_ids, unheld
 from rota.backends.sql.queue import STARTED, live_states
 from rota.backends.sql.rows import item_of, job_of, run_of
 from rota.backends.sql.transaction import Transaction
@@ -36,7 +37,7 @@ class Deciding(Ground):
         def lock(conn: Connection) -> list[Job]:
             j = schema.job.c
             wanted = and_(self._dialect.among(j.id, job_ids), j.next_fire_at.is_not(None))
-            return self._locked_jobs(conn, wanted, skip=True)
+            return unheld(conn, self._locked_jobs(conn, wanted, skip=True))
 
         return await self._decide(lock, rule, counts_all=False)
 
@@ -52,7 +53,8 @@ class Deciding(Ground):
         def lock(conn: Connection) -> list[Job]:
             return self._locked_jobs(conn, self._dialect.among(schema.job.c.id, self._ids_of(conn, names)))
 
-        return await self._decide(lock, rule, known=[(name, cause, key) for name, key in known], waiting=waiting)
+        given = [(name, cause, key) for name, key in known]
+        return await self._decide(lock, rule, known=given, waiting=waiting, heeds_holds=True)
 
     async def _decide(self, lock: Lock, rule: Rule, **more: Any) -> Committed:
         """Lock, read, decide, write, commit."""
@@ -69,6 +71,7 @@ class Deciding(Ground):
         known: Sequence[tuple[JobName, Cause, str]] = (),
         waiting: bool = False,
         counts_all: bool = True,
+        heeds_holds: bool = False,
     ) -> Committed:
         conn = tx.conn
         jobs = lock(conn)
@@ -88,6 +91,7 @@ class Deciding(Ground):
             runs=self._runs_by_id(conn, concerned),
             items=self._items_of(conn, concerned),
             known=self._known(conn, jobs, known),
+            held=held_ids(conn, jobs) if heeds_holds else frozenset(),
         )
         plan = Plan() if first is not None and not concerned else rule.decide(facts)
         written = () if plan.is_empty else commit(tx, plan, facts.now)

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
+from rota.backends.sql.alarming import note_alarms
 from rota.backends.sql.database import Database
 from rota.backends.sql.transaction import Ids, Transaction
 from rota.model.work import Lane
@@ -34,6 +35,7 @@ class Ground:
             tx = Transaction(conn, self._dialect, self._actor, self._ids, self._lanes)
             last[:] = [tx]  # one that was rolled back has left nothing over
             result = work(tx)
+            note_alarms(tx)
             tx.tell()
             return result
 

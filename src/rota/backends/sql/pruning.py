@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Table, and_, delete, func, select
 
 from rota.backends.sql import schema
+from rota.backends.sql.alarming import forget_alarms
 from rota.backends.sql.standing import Queue
 from rota.backends.sql.transaction import Transaction
 from rota.model.standing import Pruned, Retention
@@ -31,6 +32,7 @@ class Pruning(Queue):
         history = tx.now_us - _us(wanted.history_s)
         rows += self._forget_grants(tx, history, limit)
         rows += self._forget_lines(tx, history, limit)
+        rows += forget_alarms(tx, history, limit)
         rows += self._forget_keys(tx, limit)
         rows += self._forget_nodes(tx, tx.now_us - _us(wanted.age_s), limit)
         return Pruned(run_ids=tuple(run_ids), rows=rows)

@@ -240,6 +240,15 @@ placed = _table(
 )
 """The jobs that want an owner: enabled, with a trigger."""
 
+held = _table(
+    "rota_held",
+    Column("tenant", _NAME, primary_key=True),
+    Column("project", _NAME, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("actor", String(255), nullable=False),
+)
+"""Scopes of which nothing fires. No project: the whole tenant; no tenant either: everything."""
+
 event = _table(
     "rota_event",
     Column("id", BigInteger, primary_key=True, autoincrement=False),
@@ -273,3 +282,37 @@ entry = _table(
     Index("rota_entry_by_session", "session_id"),
 )
 """A claim has a session; all others last. The lengths are those of four words of a hundred, and of three."""
+
+alarm_rule = _table(
+    "rota_alarm_rule",
+    Column("name", _NAME, primary_key=True),
+    Column("data", _LONG_TEXT, nullable=False),
+)
+
+alarm = _table(
+    "rota_alarm",
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", _KEY, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("data", _LONG_TEXT, nullable=False),
+    Column("is_open", Integer, nullable=False),
+    Column("sorted_at", BigInteger),
+    UniqueConstraint("key", name="rota_alarm_key"),
+    Index("rota_alarm_by_sorting", "sorted_at"),
+    Index("rota_alarm_by_age", "at"),
+)
+"""`is_open`: a level that has not ended. `sorted_at`: when the rules were asked who shall be told."""
+
+delivery = _table(
+    "rota_delivery",
+    Column("rule", _NAME, primary_key=True),
+    Column("alarm_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("tries", Integer, nullable=False),
+    Column("not_before_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("arrived", Integer, nullable=False),
+    Column("answer", _LONG_TEXT, nullable=False),
+    Index("rota_delivery_by_alarm", "alarm_id"),
+    Index("rota_delivery_by_end", "ended_at"),
+)
+"""An alarm on its way to whoever a rule names."""

@@ -3,6 +3,7 @@
 The verbs are in modules by what they are about; each stands on the one before:
 
     ground -> deciding -> reading -> members -> rounds -> assigning -> finishing -> standing -> pruning -> placing
+    -> holding
 
 Lock order everywhere: dispatch, job or overlap key, run, item, node; rows of one kind in id order.
 """
@@ -17,14 +18,15 @@ from sqlalchemy import Connection, select, true
 from rota.backends.sql import schema
 from rota.backends.sql.coordinator import SqlCoordinator
 from rota.backends.sql.migrate import check_schema, is_current, migrate
-from rota.backends.sql.placing import Placing
+from rota.backends.sql.held import is_held
+from rota.backends.sql.holding import Holding
 from rota.backends.sql.rows import from_us
 from rota.errors import StoreRefused
 from rota.model.plan import Pending, Upcoming
 from rota.ports import Clock
 
 
-class SqlStore(Placing):
+class SqlStore(Holding):
     """The durable truth in a SQL database."""
 
     @property
@@ -62,7 +64,7 @@ class SqlStore(Placing):
     def _upcoming(self, conn: Connection, within_s: float, limit: int) -> Upcoming:
         """One statement, because an idle node asks again and again. The clock comes even if no job does."""
         now, j = self._dialect.statement_now_us(), schema.job.c
-        soon = select(j.id, j.next_fire_at).where(j.next_fire_at <= now + round(within_s * 1_000_000))
+        soon = select(j.id, j.next_fire_at).where(j.next_fire_at <= now + round(within_s * 1_000_000), ~is_held())
         first = soon.order_by(j.next_fire_at, j.id).limit(limit).subquery()
         moment = select(now.label("now")).subquery()
         found = conn.execute(select(moment.c.now, first).select_from(moment.outerjoin(first, true()))).all()

@@ -16,10 +16,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
+from rota.backends.alarming import alarm_of
 from rota.backends.sql import schema
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.rows import from_us
 from rota.backends.sql.sets import Change, Insert, Write
+from rota.model.alarm import Alarm
 from rota.model.dispatch import ArrivalKind, Ready
 from rota.model.value import Json, digest, encode
 from rota.model.work import Lane
@@ -86,6 +88,8 @@ class Transaction:
         """Whether a round may find something to do although no item changed."""
         self.woken: set[int] = set()
         """Nodes that have something to read."""
+        self.happened: list[Alarm] = []
+        """What people may want to know of."""
 
     @property
     def conn(self) -> Connection:
@@ -154,6 +158,8 @@ class Transaction:
     def record(self, kind: str, data: dict[str, Json], *, job_id: int | None = None, run_id: int | None = None) -> None:
         """Add a line to the history."""
         self._lines.append((self.now_us, kind, self.actor, job_id, run_id, None, encode(data)))
+        if (alarm := alarm_of(kind, data, from_us(self.now_us), job_id, run_id)) is not None:
+            self.happened.append(alarm)
 
     def tell(self) -> None:
         """Write the lines of history, and what others must know: the last step before the commit."""

@@ -3,8 +3,7 @@
     connecting ──> up <──> cut off          end(), an expiry, or a refusal:
         └──────────┴──────────┴──> over     another session is another link
 
-Answers that say no are values (`No`); all other errors of the driver become ours here. A request whose connection is
-lost fails at once, and may have been done; one that was not sent yet is never sent later.
+A request whose connection is lost fails at once, and may have been done; one that cannot be sent is not kept for later.
 """
 
 from __future__ import annotations
@@ -20,19 +19,13 @@ from kazoo import exceptions as kazoo
 from kazoo.protocol.states import KeeperState, ZnodeStat
 
 from rota.backends.zookeeper.address import Address
+from rota.backends.zookeeper.faults import answer_of
 from rota.backends.zookeeper.node import No, Node, session_name
 from rota.backends.zookeeper.wire import Client
-from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, SessionLost
+from rota.errors import CoordinatorRefused, CoordinatorUnavailable
 
 WINDOW = 128
 """How many requests may be on their way: kazoo is woken through a pipe that holds few more, and then blocks."""
-_NOES = {
-    kazoo.NoNodeError: No.MISSING,
-    kazoo.NodeExistsError: No.EXISTS,
-    kazoo.BadVersionError: No.CHANGED,
-    kazoo.NotEmptyError: No.HAS_CHILDREN,
-    kazoo.NoChildrenForEphemeralsError: No.BELOW_CLAIM,
-}
 _BYSTANDERS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
 """What the deeds of a transaction are answered that were not at fault."""
 
@@ -137,7 +130,7 @@ class Link:
         answers = await self._ask(transaction.commit_async)
         for error in answers:
             if isinstance(error, Exception) and not isinstance(error, _BYSTANDERS):
-                return _no(error)
+                return answer_of(error)
         return next((int(it.mzxid) for it in answers if isinstance(it, ZnodeStat)), 0)
 
     async def sync(self, path: str) -> None:
@@ -155,7 +148,7 @@ class Link:
         result = await future
         if isinstance(result.exception, kazoo.SessionExpiredError):
             self._became(KeeperState.EXPIRED_SESSION, self.number)
-        return result.value if result.exception is None else _no(result.exception)
+        return result.value if result.exception is None else answer_of(result.exception)
 
     def _answered(self, future: asyncio.Future[Any], result: Any) -> None:
         """Hand an answer over to the loop, which is woken once for all that have come since."""
@@ -195,8 +188,9 @@ class Link:
             self._finish(state)
 
     def _finish(self, state: Any) -> None:
-        # Closed out of the blue is how kazoo ends without a server; only one that is up was told to close and did.
-        self.ended = state == KeeperState.EXPIRED_SESSION or (state == KeeperState.CLOSED and self.is_up)
+        # Kazoo also says "closed" when it gives up; a server that was asked to close, and did, was up until then.
+        closed = state == KeeperState.CLOSED and self._ending and self.is_up
+        self.ended = closed or state == KeeperState.EXPIRED_SESSION
         self._refused = state == KeeperState.AUTH_FAILED
         self.is_up = False
         self._over.set()
@@ -207,21 +201,3 @@ class Link:
 
 def _node(data: bytes, stat: Any) -> Node:
     return Node(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
-
-
-def _no(error: Exception) -> No:
-    """The answer that an error is; raises ours for one that is none."""
-    if (no := _NOES.get(type(error))) is not None:
-        return no
-    raise _fault(error) from error
-
-
-def _fault(error: Exception) -> CoordinatorError:
-    match error:
-        case kazoo.SessionExpiredError():
-            return SessionLost("ZooKeeper has ended the session")
-        case kazoo.NoAuthError() | kazoo.AuthFailedError() | kazoo.InvalidACLError():
-            return CoordinatorRefused("the nodes of this namespace in ZooKeeper belong to somebody else")
-        case kazoo.UnimplementedError():
-            return CoordinatorRefused("this ZooKeeper is too old: 3.6 or later is needed")
-    return CoordinatorUnavailable(f"ZooKeeper did not answer: {type(error).__name__}")

@@ -133,11 +133,15 @@ class Client(KazooClient):  # type: ignore[misc]
         return answer
 
     def _session_callback(self, state: Any) -> None:
-        """Tell of every state; and stop after an expiry, where kazoo would begin another session by itself."""
+        """Tell of every state: of a loss before those who wait for answers learn it, of a connection when it is ready.
+        And stop after an expiry, where kazoo would begin another session by itself."""
         if state == KeeperState.EXPIRED_SESSION:
             self._stopped.set()
+        if state != KeeperState.CONNECTED:
+            self._told(state, 0)
         super()._session_callback(state)
-        self._told(state, self._session_id or 0)
+        if state == KeeperState.CONNECTED:
+            self._told(state, self._session_id)
 
 
 def _settings(address: Address) -> dict[str, Any]:

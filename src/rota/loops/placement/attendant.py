@@ -16,11 +16,14 @@ from typing import Any
 import msgspec
 import structlog
 
+from rota.coordination.peers import read_peer
 from rota.loops.loop import Loop
 from rota.model.cluster import Peer
-from rota.model.entry import Entry
-from rota.model.value import decode, encode
+from rota.model.value import encode
 from rota.ports import Clock, Coordinator
+
+LOAD_STEP = 10.0
+"""By how much the busy score must have changed to be told."""
 
 log = structlog.get_logger()
 
@@ -76,7 +79,7 @@ class Attendant(Loop):
             self._lose("the session is over")
             return 0.0
         else:
-            await self.tell(busy=self._busy())
+            await self._tell_load()
             await self._check_name()
         return max(self._coordinator.ttl_s / 4 - (self._clock.monotonic() - began_s), 0.0)
 
@@ -92,6 +95,12 @@ class Attendant(Loop):
             log.error("the coordinator is lost, and coordinator.on_lost says exit")
             self.on_exit()
         return super()._back_off(event, **details)
+
+    async def _tell_load(self) -> None:
+        """Not every little change: each is a write that all others read."""
+        busy = self._busy()
+        if abs(busy - self.peer.busy) >= LOAD_STEP:
+            await self.tell(busy=busy)
 
     async def leave(self) -> None:
         """End the session; the claims go to others at once."""
@@ -155,15 +164,12 @@ class Attendant(Loop):
         self.wake()
 
 
-def read_peer(entry: Entry) -> Peer | None:
-    """What a scheduler tells of itself; none if it is not to be understood."""
-    try:
-        return decode(entry.value, Peer)
-    except msgspec.MsgspecError:
-        return None
-
-
 def _registration(bare: Peer) -> Peer:
     return Peer(
-        name=bare.name, incarnation=bare.incarnation, address=bare.address, version=bare.version, weight=bare.weight
+        name=bare.name,
+        incarnation=bare.incarnation,
+        address=bare.address,
+        version=bare.version,
+        weight=bare.weight,
+        placement=bare.placement,
     )

@@ -29,6 +29,7 @@ PACE_S = 0.1
 """The least time between two sweeps: changes come in swarms."""
 IDLE_SESSIONS = 2.0
 """How many sessions a scheduler rests when nothing wakes it."""
+CLAIM_MAX = 1000
 GIVE_MAX = 1000
 DRAIN_MAX = 50
 """How many jobs a drained scheduler gives up in one sweep, so that it can be called back half-way."""
@@ -107,6 +108,7 @@ class Claimer(Loop):
         drained = await self._known.drained()
         if not self._listening:
             on_notice(self._coordinator, "drain", self.wake)  # S0.26: 6
+            on_notice(self._coordinator, "release", self._doubt)
         jobs = await self._known.jobs()
         owned = await self._known.owned(FOLDER)
         if self._unsure:
@@ -143,11 +145,16 @@ class Claimer(Loop):
         return won
 
     async def _claim(self, job_ids: Sequence[int]) -> int:
-        if not job_ids:
-            return 0
-        session = self._session
+        """Try for jobs, some at a time: a coordinator answers a call in bounded time."""
+        won = 0
+        for start in range(0, len(job_ids), CLAIM_MAX):
+            won += await self._claim_some(job_ids[start : start + CLAIM_MAX])
+        return won
+
+    async def _claim_some(self, job_ids: Sequence[int]) -> int:
+        session, name = self._session, self._attendant.peer.name
         try:
-            won = await self._coordinator.claim({f"{FOLDER}/{job_id}": self._attendant.peer.name for job_id in job_ids})
+            won = await self._coordinator.claim({f"{FOLDER}/{job_id}": name for job_id in job_ids})
         except CoordinatorError:
             self._unsure = True  # some may be ours without our knowing
             raise
@@ -158,11 +165,10 @@ class Claimer(Loop):
 
     async def _release(self, job_ids: Iterable[int]) -> None:
         """First fire them no more, then let others have them."""
-        fences = {f"{FOLDER}/{job_id}": self._mine.pop(job_id) for job_id in job_ids if job_id in self._mine}
-        if not fences:
-            return
+        fences = [(f"{FOLDER}/{job_id}", self._mine.pop(job_id)) for job_id in job_ids if job_id in self._mine]
         try:
-            await self._coordinator.release(fences)
+            for start in range(0, len(fences), CLAIM_MAX):
+                await self._coordinator.release(dict(fences[start : start + CLAIM_MAX]))
         except CoordinatorError:
             self._unsure = True
             raise
@@ -188,11 +194,20 @@ class Claimer(Loop):
         busy = frozenset() if spec.is_over(self._known.now) else await self._store.busy_jobs(sorted(facts.held))
         return tuple(sorted(facts.held - busy)[: min(DRAIN_MAX, len(facts.held) - (spec.keep or 0))])
 
+    def _doubt(self) -> None:
+        """A person has ended claims: another may have got some of them by now."""
+        self._unsure = True
+        self.wake()
+
     async def _adopt(self) -> None:
         """Find claims of this session whose winning, or whose end, was never answered."""
-        entries = await self._coordinator.read(FOLDER)
+        self._unsure = False  # before the look: doubts that come meanwhile ask for another
+        try:
+            entries = await self._coordinator.read(FOLDER)
+        except CoordinatorError:
+            self._unsure = True
+            raise
         self._mine = {int(it.name): it.fence for it in entries if it.session == self._session and it.name.isdigit()}
-        self._unsure = False
 
     def _listen(self) -> None:
         """S0.26: 8, after the first sweep."""

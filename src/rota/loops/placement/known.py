@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from rota.loops.placement.attendant import read_peer
+from rota.coordination.peers import LIVE, read_peer
 from rota.model.cluster import Drain, Peer, Role
 from rota.ports import Clock, Coordinator, Store
 
@@ -33,7 +33,7 @@ class Known:
 
     async def peers(self) -> tuple[Peer, ...]:
         """The schedulers that live."""
-        found = (read_peer(entry) for entry in await self._coordinator.read("live"))
+        found = (read_peer(entry) for entry in await self._coordinator.read(LIVE))
         return tuple(peer for peer in found if peer is not None)
 
     async def owned(self, folder: str) -> frozenset[int]:

@@ -12,21 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-import msgspec
 import structlog
 
 from rota.config import PlacementConfig
 from rota.coordination.election import Election
 from rota.coordination.notice import on_notice
+from rota.coordination.peers import LIVE, read_plan
 from rota.core.placement.scope import needs_plan, owner_of, plan
 from rota.loops.loop import Loop
 from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.known import Known
 from rota.model.cluster import Peer, ScopePlan, Strategy
-from rota.model.value import decode, encode
+from rota.model.value import encode
 from rota.ports import Clock, Coordinator, Store
 
-PLAN = "live"
+PLAN = LIVE
 SHARD = "shard"
 
 log = structlog.get_logger()
@@ -87,7 +87,7 @@ class Scoper(Loop):
         active = [peer for peer in peers if peer.name not in drained]
         jobs = sorted(await self._known.jobs())
         entry = await self._coordinator.get(PLAN)
-        last = None if entry is None else _read(entry.value)
+        last = read_plan(entry)
         if self._term == self._election.fence and not needs_plan(last, active, jobs, self._strategy):
             return
         epoch = 1 + (0 if last is None else last.epoch)
@@ -100,8 +100,7 @@ class Scoper(Loop):
             log.info("cut the jobs anew", epoch=epoch, schedulers=len(active), jobs=len(jobs))
 
     async def _follow(self, peers: tuple[Peer, ...]) -> None:
-        entry = await self._coordinator.get(PLAN)
-        new = None if entry is None else _read(entry.value)
+        new = read_plan(await self._coordinator.get(PLAN))
         if new is not None and new.epoch > self.epoch:
             self._adopt(new)
             own = next((str(part) for part in new.parts if part.name == self._attendant.peer.name), "")
@@ -133,10 +132,3 @@ class Scoper(Loop):
             on_notice(self._coordinator, "drain", self.wake)
             for folder in (PLAN, SHARD, "election"):
                 self._coordinator.listen(folder, self.wake)
-
-
-def _read(value: str) -> ScopePlan | None:
-    try:
-        return decode(value, ScopePlan)
-    except msgspec.MsgspecError:
-        return None

@@ -1,0 +1,82 @@
+"""`rota cluster rebalance|pause|resume`."""
+
+from __future__ import annotations
+
+import click
+
+from rota.cli.lazy import Command, Seconds
+from rota.cli.output import as_json, say_json, table
+from rota.cli.progress import Progress
+from rota.cli.session import COORDINATOR_OPTION, Session, ask
+from rota.cli.shapes import Shape
+from rota.cli.words import count
+from rota.control import ClusterFacts, Rebalance
+
+WAIT_S = 60.0
+
+Rebalanced = tuple[ClusterFacts, Rebalance, int]
+
+
+@click.command(cls=Command)
+@click.option("--dry-run", is_flag=True, help="Only show what would move.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the jobs have arrived.")
+@click.option("--within", metavar="S", type=Seconds(), default=WAIT_S, show_default=True, help="Wait at most so long.")
+@COORDINATOR_OPTION
+@click.pass_context
+def rebalance(ctx: click.Context, dry_run: bool, no_wait: bool, within: float) -> None:
+    """Share the jobs out evenly, by weight. Each goes to a named receiver, for whom it is kept; none moves twice."""
+
+    async def work(session: Session) -> Rebalanced:
+        seen, plan = await session.control.rebalance(dry_run=dry_run)
+        if dry_run or no_wait or not plan.shifts:
+            return seen, plan, 0
+        total = len(plan.shifts)
+        with Progress(session.clock, "moving jobs", total=total) as bar:
+            there = await session.control.arrived(
+                plan.shifts, lambda done: bar.say(f"{done} of {total} have arrived", done), within
+            )
+        return seen, plan, there
+
+    seen, plan, there = ask(ctx, work, coordinated=True)
+    if as_json(ctx):
+        say_json(_shape(seen, plan, there, dry_run=dry_run))
+        return
+    heads = ["SCHEDULER", "X BEFORE", "X AFTER", "N LIMIT", "M ALARM"]
+    table(heads, [tuple(map(str, row)) for row in _rows(seen, plan)])
+    print(_summary(plan, there, dry_run=dry_run, waited=not no_wait))
+
+
+def _rows(seen: ClusterFacts, plan: Rebalance) -> list[tuple[str, int, int, int, int | str]]:
+    return [
+        (
+            it.name,
+            plan.before[it.name],
+            plan.after[it.name],
+            seen.limits[it.name],
+            "-" if it.alarm is None else it.alarm,
+        )
+        for it in seen.active
+    ]
+
+
+def _summary(plan: Rebalance, there: int, *, dry_run: bool, waited: bool) -> str:
+    total = len(plan.shifts)
+    if not total:
+        return "everybody has its share; nothing to move"
+    if dry_run:
+        return f"{count(total, 'job')} would move"
+    if not waited:
+        return f"{count(total, 'job')} told to move"
+    return f"{count(total, 'job')} moved" if there == total else f"{there} of {total} jobs have arrived so far"
+
+
+def _shape(seen: ClusterFacts, plan: Rebalance, there: int, *, dry_run: bool) -> Shape:
+    names = ("name", "held_before", "held_after", "limit", "alarm")
+    rows = [dict(zip(names, row, strict=True)) for row in _rows(seen, plan)]
+    moves = [{"job_id": it.job_id, "from": it.giver, "to": it.receiver} for it in plan.shifts]
+    return {
+        "schedulers": [{**row, "alarm": None if row["alarm"] == "-" else row["alarm"]} for row in rows],
+        "moves": moves,
+        "dry_run": dry_run,
+        "arrived": there,
+    }

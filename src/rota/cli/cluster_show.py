@@ -1,0 +1,164 @@
+"""`rota cluster show`: the schedulers, and who has how many jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.lazy import Command
+from rota.cli.output import as_json, coloured, facts, say_json, table
+from rota.cli.session import COORDINATOR_OPTION, Session, ask
+from rota.cli.shapes import Shape
+from rota.cli.words import count, iso, short
+from rota.control import ClusterFacts
+from rota.model.cluster import Drain, Peer, Placement
+from rota.model.job import JobName
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+FIRST = 10
+"""How many jobs are named where there may be many."""
+
+
+@click.command(cls=Command)
+@COORDINATOR_OPTION
+@click.pass_context
+def show(ctx: click.Context) -> None:
+    """Show the schedulers: jobs held (X), limit (N), alarm threshold (M), faults to survive (n), and the whole: jobs
+    (K), spare, margin, jobs without an owner, hand-overs on their way, drained nodes, what is paused."""
+
+    async def work(session: Session) -> tuple[ClusterFacts, dict[int, JobName]]:
+        seen = await session.control.cluster()
+        return seen, await session.control.job_names([*seen.unowned[:FIRST], *list(seen.going)[:FIRST]])
+
+    seen, names = ask(ctx, work, coordinated=True)
+    if as_json(ctx):
+        say_json(cluster_shape(seen, names))
+    else:
+        _show(seen, names)
+
+
+def _show(seen: ClusterFacts, names: Mapping[int, JobName]) -> None:
+    facts(_whole(seen, names))
+    if not seen.peers:
+        print("\nno scheduler takes part; start one with: rota node (with placement none, a node is not seen here)")
+        return
+    print()
+    table(_heads(seen), [_row(seen, peer) for peer in seen.peers])
+
+
+def _whole(seen: ClusterFacts, names: Mapping[int, JobName]) -> list[tuple[str, str | Text]]:
+    claims, owners = seen.placement is Placement.CLAIM, seen.placement in (Placement.CLAIM, Placement.SCOPE)
+    drained = f", {len(seen.peers) - len(seen.active)} drained" if len(seen.peers) > len(seen.active) else ""
+    lines: list[tuple[str, str | Text | None]] = [
+        ("placement", str(seen.placement or "-")),
+        ("schedulers", f"{len(seen.active)}{drained}"),
+        ("jobs", str(len(seen.jobs))),
+        ("capacity", _capacity(seen) if claims and seen.peers else None),
+        ("leader", seen.leader or "none" if seen.placement is Placement.SCOPE else None),
+        ("epoch", str(seen.plan.epoch) if seen.plan is not None else None),
+        ("fires now", seen.leader or "nobody" if seen.placement is Placement.BEAT else None),
+        ("unowned", _named(seen.unowned, names) if owners else None),
+        ("on the way", ", ".join(f"{names.get(it, it)} to {to.to}" for it, to in list(seen.going.items())[:FIRST])),
+        ("drained", "; ".join(_drain(it) for it in seen.drains)),
+    ]
+    return [(name, value) for name, value in lines if value]
+
+
+def _capacity(seen: ClusterFacts) -> str:
+    if seen.margin < 0:
+        return f"{-seen.spare} jobs too many for all schedulers together"
+    return f"spare {seen.spare}; {count(seen.margin, 'more scheduler')} may die"
+
+
+def _named(job_ids: tuple[int, ...], names: Mapping[int, JobName]) -> str:
+    if not job_ids:
+        return "none"
+    more = ", …" if len(job_ids) > FIRST else ""
+    return f"{len(job_ids)}: {', '.join(str(names.get(it, it)) for it in job_ids[:FIRST])}{more}"
+
+
+def _drain(it: Drain) -> str:
+    words = [", ".join(it.roles)]
+    if it.keep is not None:
+        words.append(f"down to {count(it.keep, 'job')}")
+    if it.deadline_at is not None:
+        words.append(f"until {short(it.deadline_at)}")
+    return f"{it.name} ({', '.join(words)})"
+
+
+def _heads(seen: ClusterFacts) -> list[str]:
+    more = {
+        Placement.CLAIM: ["X HELD", "N LIMIT", "M ALARM", "n FAULTS"],
+        Placement.SCOPE: ["X HELD", "EPOCH", "RANGE"],
+    }
+    return [
+        "SCHEDULER",
+        "STATE",
+        *(more.get(seen.placement, []) if seen.placement else []),
+        "WEIGHT",
+        "BUSY",
+        "ADDRESS",
+    ]
+
+
+def _row(seen: ClusterFacts, peer: Peer) -> tuple[str | Text, ...]:
+    held, limit = str(seen.held[peer.name]), seen.limits.get(peer.name)
+    more: dict[Placement, tuple[str, ...]] = {
+        Placement.CLAIM: (held, _or_dash(limit), _or_dash(peer.alarm), str(peer.faults)),
+        Placement.SCOPE: (held, str(peer.epoch), peer.range or "-"),
+    }
+    own = more.get(seen.placement, ()) if seen.placement else ()
+    whole = f"{peer.weight:g}", f"{peer.busy:.1f} %", peer.address or "-"
+    return peer.name, coloured(seen.state_of(peer)), *own, *whole
+
+
+def _or_dash(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def cluster_shape(seen: ClusterFacts, names: Mapping[int, JobName]) -> Shape:
+    """The JSON of the cluster."""
+    first = [str(names.get(it, it)) for it in seen.unowned[:FIRST]]
+    return {
+        "at": iso(seen.now),
+        "placement": None if seen.placement is None else str(seen.placement),
+        "jobs": len(seen.jobs),
+        "active": len(seen.active),
+        "spare": seen.spare,
+        "margin": seen.margin,
+        "unowned": {"count": len(seen.unowned), "first": first},
+        "leader": seen.leader,
+        "epoch": None if seen.plan is None else seen.plan.epoch,
+        "schedulers": [_peer_shape(seen, peer) for peer in seen.peers],
+        "handovers": [
+            {"job_id": job_id, "from": giver, "to": it.to, "force": it.force}
+            for giver, jobs in seen.handovers.items()
+            for job_id, it in jobs.items()
+        ],
+        "drained": [drain_shape(it) for it in seen.drains],
+    }
+
+
+def drain_shape(it: Drain) -> Shape:
+    return {"name": it.name, "roles": list(map(str, it.roles)), "keep": it.keep, "deadline_at": iso(it.deadline_at)}
+
+
+def _peer_shape(seen: ClusterFacts, peer: Peer) -> Shape:
+    return {
+        "name": peer.name,
+        "state": str(seen.state_of(peer)),
+        "address": peer.address or None,
+        "version": peer.version,
+        "held": seen.held[peer.name],
+        "limit": seen.limits.get(peer.name),
+        "alarm": peer.alarm,
+        "faults": peer.faults,
+        "weight": peer.weight,
+        "busy": peer.busy,
+        "epoch": peer.epoch,
+        "range": peer.range or None,
+    }

@@ -1,0 +1,125 @@
+"""The cluster: share jobs out anew, give one job to a scheduler, end the claim of one, wait until jobs have arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from rota.control.survey import CLAIMS, Surveying
+from rota.coordination.handover import key_of, read_handover, write_handover
+from rota.coordination.notice import notify
+from rota.core.cluster import ClusterFacts, Rebalance, Shift, claim_objections, idlest, rebalance
+from rota.errors import NotFound, Refused
+from rota.model.cluster import Handover, Placement, Role
+from rota.model.job import Job, JobName
+
+LOOK_S = 0.25
+TRIES = 20
+"""How often an entry is written anew when its giver wrote at the same time."""
+
+
+class Given(NamedTuple):
+    """A job that shall go to a scheduler; `giver` has it now. `undrained`: the receiver was drained, and is no more."""
+
+    job_id: int
+    giver: str | None
+    receiver: str
+    undrained: bool = False
+
+
+class Released(NamedTuple):
+    """A job whose claim was ended, and whose that was. None: it had no owner."""
+
+    job_id: int
+    owner: str | None
+
+
+class Cluster(Surveying):
+    """What may be asked of placement `claim`."""
+
+    async def rebalance(self, *, dry_run: bool = False) -> tuple[ClusterFacts, Rebalance]:
+        """Share the jobs out evenly, by weight: write down who gives which jobs to whom. The schedulers do it."""
+        facts = await self.cluster()
+        _refuse_other(facts, "there is nothing to rebalance")
+        plan = rebalance(facts)
+        if not dry_run:
+            for giver in sorted({it.giver for it in plan.shifts}):
+                jobs = {it.job_id: Handover(to=it.receiver) for it in plan.shifts if it.giver == giver}
+                await self._hand_over(giver, jobs)
+        return facts, plan
+
+    async def arrived(self, shifts: Sequence[Shift], tell: Callable[[int], None], within_s: float) -> int:
+        """Wait until jobs are with their receivers, or are gone; says how many are when time is up."""
+        until_s = self._clock.monotonic() + within_s
+        while True:
+            facts = await self.cluster()
+            there = sum(facts.owners.get(it.job_id) == it.receiver or it.job_id not in facts.jobs for it in shifts)
+            tell(there)
+            if there == len(shifts) or self._clock.monotonic() >= until_s:
+                return there
+            await self._clock.sleep(LOOK_S)
+
+    async def claim(self, name: JobName, *, node: str | None = None, force: bool = False) -> Given:
+        """Give a job to a scheduler, by default to the idlest. Refused if that has its limit of jobs or is drained;
+        with `force` it takes the job above its limit, and is taken off the offline list."""
+        job, facts = await self._placed(name), await self.cluster()
+        _refuse_other(facts, "nobody can claim a job")
+        receiver = node or idlest(facts)
+        if receiver is None or facts.peer(receiver) is None:
+            raise NotFound("no scheduler takes jobs here" if node is None else f"no scheduler {node} takes part here")
+        if not force and (found := claim_objections(facts, receiver)):
+            raise Refused(f"{'; '.join(found)}. To give it the job all the same: --force")
+        owner = facts.owners.get(job.id)
+        undrained = receiver in facts.drained
+        if undrained:
+            await self._again(lambda: self._store.undrain([receiver], (Role.SCHEDULER,)))
+            await self._notify("drain")
+        if owner != receiver:
+            giver = receiver if owner is None or facts.peer(owner) is None else owner
+            await self._hand_over(giver, {job.id: Handover(to=receiver, force=force)})
+        return Given(job.id, owner, receiver, undrained)
+
+    async def release(self, name: JobName) -> Released:
+        """End the claim of a job, so that whoever may takes it."""
+        job, facts = await self._placed(name), await self.cluster()
+        _refuse_other(facts, "there is no claim to end")
+        entry = await self._entry(f"{CLAIMS}/{job.id}")
+        if entry is None:
+            return Released(job.id, None)
+        ended = await self._again(partial(self._coordination.delete, entry.key, entry.version))
+        await self._notify("release")
+        return Released(job.id, entry.value if ended else None)
+
+    async def _placed(self, name: JobName) -> Job:
+        """A job that somebody has to fire."""
+        found = await self._again(lambda: self._store.named([name]))
+        if not found:
+            raise NotFound(f"there is no job {name}; see: rota job list")
+        if not found[0].is_placed:
+            raise Refused(
+                f"job {name} is {found[0].state} and needs no owner: only jobs that fire by themselves have one"
+            )
+        return found[0]
+
+    async def _hand_over(self, giver: str, jobs: Mapping[int, Handover]) -> None:
+        """Add to what a giver shall hand over, beside what it and others write there."""
+        for _ in range(TRIES):
+            entry = await self._entry(key_of(giver))
+            known = {} if entry is None else read_handover(entry)
+            value, version = write_handover({**known, **jobs}), 0 if entry is None else entry.version
+            if await self._again(partial(self._coordination.put, key_of(giver), value, version=version)) is not None:
+                return
+        raise Refused(f"the hand-overs of {giver} change all the time; try again")
+
+    async def _notify(self, topic: str) -> None:
+        await self._again(partial(notify, self._coordination, self._clock, topic))
+
+
+def _refuse_other(facts: ClusterFacts, what: str) -> None:
+    """Only under placement `claim` do jobs have owners that change one by one."""
+    if facts.placement is Placement.CLAIM:
+        return
+    if not facts.peers:
+        raise Refused(f"no scheduler takes part here: {what}; start one with: rota node")
+    raise Refused(f"the placement here is {facts.placement or 'none'}, which has no claims: {what}")

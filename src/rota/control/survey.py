@@ -1,0 +1,105 @@
+"""Survey the cluster: read once what coordinator and store know of schedulers, jobs and owners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from rota.control.asking import Asking
+from rota.coordination.election import LEADER
+from rota.coordination.handover import FOLDER, read_handover
+from rota.coordination.peers import LIVE, read_peer, read_plan
+from rota.core.cluster import ClusterFacts
+from rota.core.placement.scope import owner_of
+from rota.errors import Refused
+from rota.model.cluster import Peer, Placement, ScopePlan
+from rota.model.entry import Entry
+from rota.model.job import JobName
+from rota.model.plan import JobFilter
+from rota.ports import Coordinator
+
+CLAIMS = "jobs"
+BEATS = "beat"
+
+
+class Surveying(Asking):
+    """What may be asked about the cluster as a whole."""
+
+    async def cluster(self) -> ClusterFacts:
+        """The schedulers and the jobs, and whose they are."""
+        listed = await self._again(self._store.drains)
+        placeable = await self._again(lambda: self._store.placeable(-1))
+        peers = await self._peers()
+        plan = read_plan(await self._entry(LIVE))
+        claims = await self._entries(CLAIMS)
+        kind = _placement(peers, plan, claims)
+        jobs = frozenset(placeable.jobs or ())
+        return ClusterFacts(
+            now=listed.now,
+            placement=kind,
+            jobs=jobs,
+            peers=peers,
+            drains=listed.drains,
+            owners=_owners(kind, jobs, peers, plan, claims),
+            handovers={entry.name: read_handover(entry) for entry in await self._entries(FOLDER)},
+            plan=plan if kind is Placement.SCOPE else None,
+            leader=await self._leader(kind, peers),
+        )
+
+    async def job_names(self, job_ids: Sequence[int]) -> dict[int, JobName]:
+        """What the jobs of some numbers are called."""
+        wanted = JobFilter(ids=tuple(job_ids), limit=max(len(job_ids), 1))
+        return {job.id: job.definition.full_name for job in await self._again(lambda: self._store.jobs(wanted))}
+
+    @property
+    def _coordination(self) -> Coordinator:
+        if self._coordinator is None:
+            raise Refused("there is no coordinator here; see: rota config show (coordinator.url)")
+        return self._coordinator
+
+    async def _entries(self, folder: str) -> tuple[Entry, ...]:
+        return await self._again(partial(self._coordination.read, folder))
+
+    async def _entry(self, key: str) -> Entry | None:
+        return await self._again(partial(self._coordination.get, key))
+
+    async def _peers(self, folder: str = LIVE) -> tuple[Peer, ...]:
+        found = (read_peer(entry) for entry in await self._entries(folder))
+        return tuple(peer for peer in found if peer is not None)
+
+    async def _leader(self, kind: Placement | None, peers: Sequence[Peer]) -> str | None:
+        if kind is Placement.SCOPE:
+            entry = await self._entry(LEADER)
+        elif kind is Placement.BEAT:
+            entry = max(await self._entries(BEATS), key=lambda it: _number(it.name.rpartition("-")[2]), default=None)
+        else:
+            return None
+        if entry is None:
+            return None
+        return next((it.name for it in peers if entry.value in (it.address, it.name, it.incarnation)), entry.value)
+
+
+def _placement(peers: Sequence[Peer], plan: ScopePlan | None, claims: Sequence[Entry]) -> Placement | None:
+    """The placement that the schedulers tell; where an older one tells none, what it has left behind."""
+    told = next((peer.placement for peer in peers if peer.placement is not None), None)
+    if told is not None:
+        return told
+    return Placement.CLAIM if claims else Placement.SCOPE if plan is not None and peers else None
+
+
+def _owners(
+    kind: Placement | None,
+    jobs: frozenset[int],
+    peers: Sequence[Peer],
+    plan: ScopePlan | None,
+    claims: Sequence[Entry],
+) -> dict[int, str]:
+    if kind is Placement.SCOPE and plan is not None:
+        whose, living = owner_of(plan), {peer.name for peer in peers}
+        named = {job_id: whose(job_id) for job_id in jobs}
+        return {job_id: name for job_id, name in named.items() if name is not None and name in living}
+    return {_number(entry.name): entry.value for entry in claims} if kind is Placement.CLAIM else {}
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0

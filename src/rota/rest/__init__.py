@@ -1,0 +1,1 @@
+"""What a node serves over HTTP. It only translates to `control`."""

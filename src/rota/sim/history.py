@@ -1,0 +1,158 @@
+"""What happened in one simulation, as it was seen from outside: commits at the store, entries at the coordinator, and
+attempts on their hosts. Times are the simulation's own seconds; `store_us` is the store's clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+
+from rota.sim.plan import Scenario
+
+
+class Fired(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A committed row for one slot, or for several in a row."""
+
+    at_s: float
+    store_us: int
+    job_id: int
+    slot_us: int
+    slots: int
+    node: str
+
+
+class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An item was given to a node."""
+
+    at_s: float
+    item_id: int
+    attempt: int
+
+
+class Accepted(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The store took the end of an attempt for true."""
+
+    at_s: float
+    item_id: int
+    attempt: int
+    outcome: str
+
+
+class Attempted(msgspec.Struct, array_like=True, gc=False):
+    """An attempt ran on a host, with its token; the end is none while it runs."""
+
+    at_s: float
+    host: str
+    item_id: int
+    attempt: int
+    token: int
+    tenant: str
+    end_s: float | None = None
+    outcome: str = ""
+
+
+class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An entry of the coordinator came, or went."""
+
+    at_s: float
+    key: str
+    session: str
+    value: str
+    gone: bool = False
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A look at everybody: who would fire each job, and how many jobs each scheduler says it has and may have."""
+
+    at_s: float
+    owners: dict[int, list[str]]
+    told: dict[str, tuple[int, int]]
+    up: list[str]
+
+
+class Window(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A host stood still as a whole."""
+
+    host: str
+    at_s: float
+    until_s: float
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Something for the reader of a trace."""
+
+    at_s: float
+    text: str
+
+
+class Stuck(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An item that was not over when the simulation was; since when it has been in its queue."""
+
+    item_id: int
+    since_s: float
+    state: str
+
+
+class Counts(msgspec.Struct):
+    """How much the faults did."""
+
+    takeovers: int = 0
+    expired_leases: int = 0
+    expired_sessions: int = 0
+    unknown_commits: int = 0
+    failed_calls: int = 0
+    lost_attempts: int = 0
+    calls: int = 0
+    chance: float = 0.0
+    """The next throw of the loop: two runs that differ anywhere differ here."""
+
+    @property
+    def effect(self) -> int:
+        """What would have been 0 without faults."""
+        return (
+            self.takeovers + self.expired_leases + self.expired_sessions + self.unknown_commits + self.failed_calls
+        ) + self.lost_attempts
+
+
+class History(msgspec.Struct):
+    """All of it."""
+
+    scenario: Scenario
+    fired: list[Fired] = []
+    given: list[Given] = []
+    accepted: list[Accepted] = []
+    attempts: list[Attempted] = []
+    entries: list[Claimed] = []
+    seen: list[Seen] = []
+    frozen: list[Window] = []
+    stuck: list[Stuck] = []
+    lines: list[Line] = []
+    counts: Counts = msgspec.field(default_factory=Counts)
+    asking: str = ""
+    """Whose request is being applied."""
+    end_s: float = 0.0
+    end_us: int = 0
+
+    def hash(self) -> str:
+        """Names what happened: the same seed has the same, in any process."""
+        return hashlib.blake2b(msgspec.json.encode(self), digest_size=16).hexdigest()
+
+    def trace(self) -> Iterator[str]:
+        """Everything, in the order of time."""
+        lines = [(it.at_s, it.text) for it in self.lines]
+        lines += [
+            (it.at_s, f"{it.node} fired job {it.job_id}, slot {it.slot_us / 1e6:.0f}, {it.slots} in all")
+            for it in self.fired
+        ]
+        lines += [(it.at_s, f"item {it.item_id} given, attempt {it.attempt}") for it in self.given]
+        lines += [(it.at_s, f"item {it.item_id}, attempt {it.attempt}: {it.outcome}, written") for it in self.accepted]
+        for it in self.attempts:
+            what = f"item {it.item_id}, attempt {it.attempt} ({it.tenant})"
+            lines.append((it.at_s, f"{it.host} runs {what}"))
+            if it.end_s is not None:
+                lines.append((it.end_s, f"{it.host} ran {what}: {it.outcome}"))
+        lines += [(it.at_s, f"{it.key} {'is free' if it.gone else '= ' + it.value[:60]}") for it in self.entries]
+        for at_s, text in sorted(lines, key=lambda line: line[0]):
+            yield f"{at_s:9.3f}  {text}"

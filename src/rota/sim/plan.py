@@ -1,0 +1,196 @@
+"""What a seed stands for: the cluster, its jobs, and the faults that it meets. All of it is data: a plan can be
+printed, replayed and cut down to the faults that matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from rota.model.cluster import Placement, Strategy
+from rota.model.job import OverlapPolicy
+from rota.model.value import Value
+from rota.sim.loop import Dice, dice
+
+SECONDS = 120.0
+"""How long a simulation lasts, in virtual time."""
+CALM_S = 80.0
+"""When the faults of a liveness plan are over."""
+TENANTS = ("red", "green")
+
+
+class Mode(StrEnum):
+    """Faults until the end, and only safety is judged; or calm after two thirds of the time, and then progress too."""
+
+    SAFETY = "safety"
+    LIVENESS = "liveness"
+
+
+class Kind(StrEnum):
+    """What can happen."""
+
+    CRASH = "crash"
+    """The agent dies, its trees with it; it starts again later."""
+    RESTART = "restart"
+    """The agent dies and starts again almost at once, on the same host."""
+    STOP = "stop"
+    """The node drains and leaves; it starts again later."""
+    PAUSE_AGENT = "pause_agent"
+    """The agent stands still; its attempts run on until their switch."""
+    PAUSE_NODE = "pause_node"
+    """Everything on the host stands still."""
+    CUT_STORE = "cut_store"
+    CUT_COORDINATOR = "cut_coordinator"
+    MUTE_STORE = "mute_store"
+    """One way: requests arrive, replies do not."""
+    MUTE_COORDINATOR = "mute_coordinator"
+    DEAF_STORE = "deaf_store"
+    """One way: requests do not arrive; notices do."""
+    SLOW = "slow"
+    """Requests and replies of a node take up to `much` seconds."""
+    NOTICES = "notices"
+    """Notices are late, lost, doubled, out of order."""
+    LOST_REPLIES = "lost_replies"
+    """Commits are made, and `much` of their replies are lost."""
+    EXPIRE = "expire"
+    """The coordinator ends a session before its time."""
+    OUTAGE_STORE = "outage_store"
+    OUTAGE_COORDINATOR = "outage_coordinator"
+    STEP_NODE = "step_node"
+    """The wall clock of a node jumps by `much` seconds."""
+    DRIFT = "drift"
+    """All clocks of a node go wrong by the part `much`."""
+    STEP_STORE = "step_store"
+    """The store's clock jumps forward by `much` seconds."""
+
+
+class Fault(Value, frozen=True, kw_only=True):
+    """One thing that happens, to one node (by its place) or to a server (-1), for a while."""
+
+    at_s: float
+    kind: Kind
+    node: int = -1
+    for_s: float = 0.0
+    much: float = 0.0
+
+    @property
+    def until_s(self) -> float:
+        return self.at_s + self.for_s
+
+    def __str__(self) -> str:
+        whom = "" if self.node < 0 else f" of node {self.node}"
+        more = f", {self.much:g}" if self.much else ""
+        return f"at {self.at_s:g} s: {self.kind}{whom} for {self.for_s:g} s{more}"
+
+
+class SimJob(Value, frozen=True, kw_only=True):
+    """A job of the simulation: when it is due, how long its work takes, and who pays for it."""
+
+    every_s: int
+    work_s: float
+    tenant: str
+    overlap: OverlapPolicy
+
+
+class Scenario(Value, frozen=True, kw_only=True):
+    """All that a seed decides before anything happens."""
+
+    seed: int
+    placement: Placement
+    mode: Mode
+    nodes: int
+    seats: int
+    jobs: tuple[SimJob, ...]
+    caps: dict[str, int]
+    """The cap of each tenant, and of all (`global`)."""
+    strategy: Strategy
+    automatic: bool
+    hears: bool
+    """Whether the store tells of news."""
+    skews_s: tuple[float, ...]
+    faults: tuple[Fault, ...]
+
+    def only(self, kept: Sequence[int]) -> Scenario:
+        """The same with these of its faults."""
+        return msgspec.structs.replace(self, faults=tuple(self.faults[n] for n in kept if n < len(self.faults)))
+
+
+def draw(seed: int, placement: Placement, mode: Mode) -> Scenario:
+    """The scenario of a seed."""
+    chance = dice(seed, "scenario")
+    nodes = chance.choice((3, 3, 4))
+    return Scenario(
+        seed=seed,
+        placement=placement,
+        mode=mode,
+        nodes=nodes,
+        seats=chance.choice((2, 3, 4)),
+        jobs=tuple(_job(chance, n) for n in range(chance.randint(6, 9))),
+        caps={"global": chance.choice((4, 5)), **{name: chance.choice((2, 3)) for name in TENANTS}},
+        strategy=chance.choice(list(Strategy)),
+        automatic=chance.random() < 0.7,
+        hears=chance.random() < 0.5,
+        skews_s=tuple(round(chance.uniform(-40, 40), 1) for _ in range(nodes)),
+        faults=_faults(dice(seed, "faults"), nodes, mode),
+    )
+
+
+def _job(chance: Dice, number: int) -> SimJob:
+    """The first two are long, so that there is always something to lose; the others come often."""
+    if number < 2:
+        return SimJob(every_s=15, work_s=11.0, tenant=TENANTS[number], overlap=OverlapPolicy.FORBID)
+    policies = (OverlapPolicy.FORBID, OverlapPolicy.ALLOW, OverlapPolicy.QUEUE, OverlapPolicy.REPLACE)
+    return SimJob(
+        every_s=chance.choice((5, 8, 10, 12, 20)),
+        work_s=round(chance.uniform(0.05, 2.0), 2),
+        tenant=chance.choice(TENANTS),
+        overlap=chance.choice(policies),
+    )
+
+
+_POINTS = (Kind.EXPIRE, Kind.STEP_NODE, Kind.DRIFT, Kind.STEP_STORE)
+_SHORT = (Kind.OUTAGE_STORE, Kind.OUTAGE_COORDINATOR, Kind.LOST_REPLIES, Kind.NOTICES)
+_SERVERS = (*_SHORT, Kind.STEP_STORE)
+_SINGLES = tuple(kind for kind in Kind if kind not in _SERVERS)
+
+
+def _faults(chance: Dice, nodes: int, mode: Mode) -> tuple[Fault, ...]:
+    """Each seed has a taste: some kinds, often. Some misfortunes come in company."""
+    until_s = CALM_S if mode is Mode.LIVENESS else SECONDS - 5
+    taste = chance.sample(list(Kind), 8)
+    found = [_fault(chance, chance.choice(taste), nodes, until_s) for _ in range(chance.randint(5, 10))]
+    if chance.random() < 0.4:
+        found += _chain(chance, nodes, until_s)
+    if chance.random() < 0.15:
+        found.append(Fault(at_s=0.0, kind=Kind.CUT_STORE, node=chance.randrange(nodes), for_s=round(until_s * 0.6, 1)))
+    return tuple(sorted(found, key=lambda it: (it.at_s, it.kind, it.node)))
+
+
+def _fault(chance: Dice, kind: Kind, nodes: int, until_s: float) -> Fault:
+    at_s = round(chance.uniform(2, until_s - 4), 1)
+    longest_s = min({Kind.RESTART: 0.9, Kind.STOP: 15.0}.get(kind, 12.0 if kind in _SHORT else 25.0), until_s - at_s)
+    for_s = 0.0 if kind in _POINTS else round(chance.uniform(min(0.3, longest_s), longest_s), 1)
+    much = {
+        Kind.SLOW: chance.uniform(0.2, 2.5),
+        Kind.NOTICES: chance.uniform(0.5, 5),
+        Kind.LOST_REPLIES: chance.uniform(0.2, 0.9),
+        Kind.STEP_NODE: chance.uniform(-60, 60),
+        Kind.DRIFT: chance.uniform(-0.01, 0.01),
+        Kind.STEP_STORE: chance.uniform(0.5, 30),
+    }.get(kind, 0.0)
+    node = -1 if kind in _SERVERS else chance.randrange(nodes)
+    return Fault(at_s=at_s, kind=kind, node=node, for_s=for_s, much=round(much, 4))
+
+
+def _chain(chance: Dice, nodes: int, until_s: float) -> list[Fault]:
+    """A slow node stands still, and is cut off when it goes on: what it knows is old, and it cannot ask."""
+    node, at_s = chance.randrange(nodes), round(chance.uniform(8, until_s - 36), 1)
+    pause_s = round(chance.uniform(3, 8), 1)
+    cut_at_s = round(at_s + chance.uniform(1.0, pause_s), 1)
+    return [
+        Fault(at_s=round(at_s - 5, 1), kind=Kind.SLOW, node=node, for_s=8.0, much=1.9),
+        Fault(at_s=at_s, kind=Kind.PAUSE_AGENT, node=node, for_s=pause_s),
+        Fault(at_s=cut_at_s, kind=Kind.CUT_STORE, node=node, for_s=20.0),
+    ]

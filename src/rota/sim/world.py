@@ -1,0 +1,206 @@
+"""A world: some nodes, one store, one coordinator, and what happens to them. It only lets things happen and looks on;
+what is right is judged afterwards, by `checkers`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import CRITICAL
+
+import structlog
+
+from rota.core.define import Apply
+from rota.model.job import Definition, Misfire, MisfirePolicy, Overlap, Task
+from rota.model.moment import micros
+from rota.model.states import ItemState
+from rota.model.trigger import Every, Schedule
+from rota.model.work import GLOBAL, Backoff, Limit, Retry, quota_limit
+from rota.sim.clocks import StoreClock
+from rota.sim.history import History, Line, Seen, Stuck, Window
+from rota.sim.link import Link, at_once
+from rota.sim.loop import SimClock, SimLoop, dice, simulate
+from rota.sim.node import SimNode
+from rota.sim.plan import CALM_S, SECONDS, Fault, Kind, Mode, Scenario, SimJob
+from rota.sim.witness import WitnessStore
+
+LOOK_S = 2.0
+"""How often somebody looks at everybody."""
+RETRY = Retry(max=2, backoff=Backoff(seconds=(0.5,)), lost_max=10)
+
+_STORE = frozenset({Kind.CUT_STORE, Kind.MUTE_STORE, Kind.DEAF_STORE, Kind.OUTAGE_STORE, Kind.LOST_REPLIES})
+_COORDINATOR = frozenset({Kind.CUT_COORDINATOR, Kind.MUTE_COORDINATOR, Kind.OUTAGE_COORDINATOR})
+_BOTH = frozenset({Kind.SLOW, Kind.NOTICES})
+
+
+def happened(scenario: Scenario) -> History:
+    """Let a scenario happen."""
+    with _silent():
+        return simulate(lambda loop: World(loop, scenario).run(), seed=scenario.seed)
+
+
+class World:
+    """One simulation."""
+
+    def __init__(self, loop: SimLoop, scenario: Scenario) -> None:
+        self._loop = loop
+        self._scenario = scenario
+        self._history = History(scenario=scenario)
+        self._clock = StoreClock(loop, scenario.seed, name="store")
+        self._store = WitnessStore(self._clock, self._history)
+        self._store.realm.clock = SimClock(loop, scenario.seed, name="coordinator")
+        self._nodes = [SimNode(loop, scenario, n, self._store, self._history) for n in range(scenario.nodes)]
+        self._last: dict[int, SimNode] = {}
+
+    async def run(self) -> History:
+        await self._define()
+        chance = dice(self._scenario.seed, "world")
+        for node in self._nodes:
+            self._loop.call_at(chance.random(), node.start)
+        for fault in self._scenario.faults:
+            self._loop.call_at(fault.at_s, self._begin, fault)
+        await self._pass(SECONDS)
+        self._close()
+        return self._history
+
+    async def _define(self) -> None:
+        jobs = [_definition(job, n) for n, job in enumerate(self._scenario.jobs)]
+        await self._store.change([it.full_name for it in jobs], Apply(definitions=tuple(jobs)))
+        caps = self._scenario.caps
+        names = {name: GLOBAL if name == GLOBAL else quota_limit(name, "default") for name in caps}
+        await self._store.set_limits([Limit(name=names[name], cap=cap) for name, cap in caps.items()])
+
+    async def _pass(self, until_s: float) -> None:
+        """Let time pass, looking on."""
+        while self._loop.time() < until_s:
+            await asyncio.wait({self._loop.create_task(self._clock.sleep(LOOK_S))})
+            self._count_takeovers()
+            if self._loop.time() >= CALM_S and self._scenario.mode is Mode.LIVENESS:
+                self._look()
+
+    def _look(self) -> None:
+        up = [node for node in self._nodes if node.is_up]
+        jobs = range(1, len(self._scenario.jobs) + 1)
+        owners = {job_id: [node.name for node in up if node.owns(job_id)] for job_id in jobs}
+        peers = {node.name: node.part.attendant.peer for node in up if node.part is not None}
+        told = {name: (peer.held, peer.limit) for name, peer in peers.items()}
+        self._history.seen.append(Seen(self._loop.time(), owners, told, [node.name for node in up]))
+
+    def _count_takeovers(self) -> None:
+        """Jobs that were fired by another than before, because that one could not."""
+        named = {node.name: node for node in self._nodes}
+        for it in self._history.fired[self._counted :]:
+            last = self._last.get(it.job_id)
+            if last is not None and last.name != it.node and last.is_impaired:
+                self._history.counts.takeovers += 1
+            self._last[it.job_id] = named[it.node]
+        self._counted = len(self._history.fired)
+
+    _counted = 0
+
+    def _close(self) -> None:
+        history = self._history
+        history.end_s, history.end_us = self._loop.time(), micros(self._clock.wall())
+        items = at_once(self._store.queued(limit=10_000))
+        now = self._clock.wall()
+        for it in items:
+            since_s = history.end_s - (now - it.not_before_at).total_seconds()
+            if it.state is not ItemState.WAITING:
+                history.stuck.append(Stuck(it.item_id, since_s, it.state))
+        history.counts.chance = self._loop.throw()
+        for node in self._nodes:
+            node.crash()
+
+    def _begin(self, fault: Fault) -> None:
+        self._say(str(fault))
+        if fault.kind in self._acts:
+            self._acts[fault.kind](self, fault)
+            return
+        for link in self._links(fault):
+            link.begin(fault)
+            self._loop.call_at(fault.until_s, link.end, fault)
+
+    def _links(self, fault: Fault) -> list[Link]:
+        nodes = self._nodes if fault.node < 0 else [self._nodes[fault.node]]
+        links = []
+        if fault.kind in _STORE | _BOTH:
+            links += [node.store_link for node in nodes]
+        if fault.kind in _COORDINATOR | _BOTH:
+            links += [node.coordinator_link for node in nodes]
+        return links
+
+    def _crash(self, fault: Fault) -> None:
+        node = self._nodes[fault.node]
+        node.crash()
+        self._loop.call_at(fault.until_s, node.start)
+
+    def _stop(self, fault: Fault) -> None:
+        node = self._nodes[fault.node]
+        node.stop()
+        self._loop.call_at(fault.until_s, self._restart, node)
+
+    def _restart(self, node: SimNode) -> None:
+        """Whoever has not left by now is killed."""
+        node.crash()
+        node.start()
+
+    def _pause_agent(self, fault: Fault) -> None:
+        self._nodes[fault.node].freeze(fault, whole=False)
+
+    def _pause_node(self, fault: Fault) -> None:
+        node = self._nodes[fault.node]
+        node.freeze(fault, whole=True)
+        self._history.frozen.append(Window(node.name, fault.at_s, fault.until_s))
+
+    def _expire(self, fault: Fault) -> None:
+        name = self._nodes[fault.node].name
+        entry = self._store.realm.entries.get(f"live/{name}")
+        if entry is not None and entry.session in self._store.realm.sessions:
+            self._history.counts.expired_sessions += 1
+            self._store.realm.end(entry.session)
+
+    def _step_node(self, fault: Fault) -> None:
+        self._nodes[fault.node].clock.step(fault.much)
+
+    def _drift(self, fault: Fault) -> None:
+        self._nodes[fault.node].clock.drift(fault.much)
+
+    def _step_store(self, fault: Fault) -> None:
+        self._clock.step(fault.much)
+
+    _acts: dict[Kind, Callable[[World, Fault], None]] = {  # noqa: RUF012 - never changed
+        Kind.CRASH: _crash,
+        Kind.RESTART: _crash,
+        Kind.STOP: _stop,
+        Kind.PAUSE_AGENT: _pause_agent,
+        Kind.PAUSE_NODE: _pause_node,
+        Kind.EXPIRE: _expire,
+        Kind.STEP_NODE: _step_node,
+        Kind.DRIFT: _drift,
+        Kind.STEP_STORE: _step_store,
+    }
+
+    def _say(self, text: str) -> None:
+        self._history.lines.append(Line(self._loop.time(), text))
+
+
+def _definition(job: SimJob, number: int) -> Definition:
+    return Definition(
+        tenant=job.tenant,
+        name=f"job-{number}",
+        schedule=Schedule(rule=Every(every_s=job.every_s)),
+        misfire=Misfire(policy=MisfirePolicy.ONCE, grace_s=10.0),
+        overlap=Overlap(policy=job.overlap, live_max=2, queue_max=1),
+        tasks=(Task(name="main", runner="shell", config={"work_s": job.work_s}, retry=RETRY),),
+    )
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """A cluster under faults has much to say, and nobody listens."""
+    was = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**was)
