@@ -2,7 +2,7 @@
 
 scheduler, definer ──> dispatcher ──> executor ──> crew ──> finisher ──> dispatcher
                            ^ the store tells of news where it can
-member, rescuer, pruner, warden look after this node and the others
+member, rescuer, pruner, warden look after this node and the others; alarmer tells people
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from rota import config
 from rota.config import Config
 from rota.control import Control
 from rota.core.score import busy
+from rota.core.zones import data_version
 from rota.definitions.loaded import Loaded
 from rota.definitions.watch import Watched
+from rota.loops.alarmer import Alarmer
 from rota.loops.definer import Definer
 from rota.loops.dispatcher import Dispatcher
+from rota.loops.duty import Duty
 from rota.loops.executor import Executor
 from rota.loops.finisher import Finisher, wake_all
 from rota.loops.host import Execution, Host
@@ -26,10 +29,14 @@ from rota.loops.identity import Identity
 from rota.loops.inspector import Inspector
 from rota.loops.live import Live
 from rota.loops.loader import Loader
+from rota.loops.lookout import Lookout
 from rota.loops.loop import Loop
 from rota.loops.member import Member
 from rota.loops.placement.attendant import Attendant
+from rota.loops.placement.claimer import Claimer
+from rota.loops.placement.known import Known
 from rota.loops.placement.part import Part, driver
+from rota.loops.post import Post
 from rota.loops.pruner import Pruner
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
@@ -37,7 +44,7 @@ from rota.loops.warden import Warden
 from rota.model.cluster import Peer, Placement
 from rota.model.job import listener_name
 from rota.model.node import NewNode, Place
-from rota.ports import Clock, Coordinator, LogStore, Store
+from rota.ports import Clock, Coordinator, Courier, LogStore, Store
 from rota.rest.app import app
 from rota.rest.door import Door
 from rota.rest.ping import Pinger
@@ -73,6 +80,7 @@ class Assembly:
         self._store = store
         self._coordinator = coordinator
         self._incarnation = clock.token()
+        self._joined_at = clock.wall()
         self._clock = clock
         self._config = config
         self._logs = logs
@@ -123,6 +131,7 @@ class Assembly:
                 rescuer,
                 pruner,
                 warden,
+                self._alarmer(part, live),
                 *inspector,
                 *finishers,
                 *([] if executor is None else [executor]),
@@ -148,6 +157,28 @@ class Assembly:
             attendant=attendant,
             driver=driver(self._store, self._coordinator, self._clock, placement, attendant),
         )
+
+    def _alarmer(self, part: Part | None, live: Live | None) -> Alarmer:
+        """What tells people; it hears of what this node notices."""
+        store, clock, name = self._store, self._clock, self._config.node.name
+        claimer = part.driver if part is not None and isinstance(part.driver, Claimer) else None
+        known = None if claimer is None else Known(store, self._coordinator, clock)
+        alarmer = Alarmer(
+            store,
+            clock,
+            name,
+            duty=Duty(None if part is None else self._coordinator, clock, "alarms", name),
+            lookout=Lookout(store, clock, known, session_s=self._config.coordinator.session_s),
+            post=Post(store, make_courier(self._config, clock, self._state_dir)),
+            live=live,
+        )
+        self._live.on_warned, self._live.on_begun = alarmer.warned, alarmer.began
+        if claimer is not None and (most := self._config.placement.alarm):
+            claimer.on_acquired = lambda _: alarmer.acquired(len(claimer.held), most)
+        if part is not None and self._config.coordinator.url:  # else it is the store itself that is lost
+            attendant = part.attendant
+            alarmer.is_coordinator_lost = lambda: attendant.failures > 0 and not attendant.is_believed
+        return alarmer
 
     def _inspector(self, part: Part) -> Inspector:
         every_s = self._config.node.check_s
@@ -227,11 +258,17 @@ class Assembly:
         if self._crew is not None:
             self._crew.set_apps(dict(loaded.homes))
         if self._identity.id is not None:
-            await self._store.advertise(self._identity.id, self._handlers(loaded), {"apps": loaded.digest})
+            await self._store.advertise(self._identity.id, self._handlers(loaded), self._digests(loaded))
         self._loaded = loaded  # only now: what was not told is told at the next load
+
+    def _digests(self, loaded: Loaded) -> dict[str, str]:
+        """What the doctor compares: apps, time-zone data, and this host's clock when the node joined."""
+        apps = {"apps": loaded.digest} if loaded.digest else {}
+        return {**apps, "tzdata": data_version(), "wall": self._joined_at.isoformat()}
 
     def _describe(self, incarnation: str) -> NewNode:
         executor = self._config.executor
+        self._joined_at = self._clock.wall()
         return NewNode(
             name=self._config.node.name,
             incarnation=incarnation,
@@ -239,7 +276,7 @@ class Assembly:
             group=executor.group,
             seats=executor.seats,
             handlers=self._handlers(self._loaded),
-            digests={"apps": self._loaded.digest} if self._loaded.digest else {},
+            digests=self._digests(self._loaded),
             boundary="" if self._crew is None else self._crew.boundary,
             version=__version__,
         )
@@ -254,6 +291,26 @@ class Assembly:
     def _busy(self) -> float:
         taken, seats = len(self._live.attempts), self._config.executor.seats
         return busy(self._machine.cpu(), taken, seats, self._machine.memory())
+
+
+def make_courier(wanted: Config, clock: Clock, state_dir: Path) -> Courier:
+    """What takes messages to people from this host."""
+    from rota.runners.channels import ChannelCourier, CourierSettings
+
+    alarm = wanted.alarm
+    settings = CourierSettings(
+        smtp_host=alarm.smtp_host,
+        smtp_port=alarm.smtp_port,
+        smtp_user=alarm.smtp_user,
+        smtp_password=alarm.smtp_password,
+        smtp_from=alarm.smtp_from,
+        smtp_tls=alarm.smtp_tls,
+        hosts=_words(alarm.hosts),
+        environment=config.environment(),
+        state_dir=str(state_dir),
+        node=wanted.node.name,
+    )
+    return ChannelCourier(settings, clock)
 
 
 def _words(text: str) -> tuple[str, ...]:

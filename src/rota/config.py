@@ -96,6 +96,16 @@ class DefinitionsConfig(Value, frozen=True, kw_only=True):
     sweep_s: float
 
 
+class AlarmConfig(Value, frozen=True, kw_only=True):
+    smtp_host: str = ""
+    smtp_port: int = 25
+    smtp_user: str = ""
+    smtp_password: str = ""
+    smtp_from: str = ""
+    smtp_tls: str = "none"
+    hosts: str = ""
+
+
 class Config(Value, frozen=True, kw_only=True):
     store: StoreConfig
     node: NodeConfig
@@ -108,6 +118,7 @@ class Config(Value, frozen=True, kw_only=True):
     retention: RetentionConfig
     logs: LogsConfig
     definitions: DefinitionsConfig
+    alarm: AlarmConfig = AlarmConfig()
 
 
 class Setting(NamedTuple):
@@ -119,6 +130,7 @@ class Setting(NamedTuple):
     low: float = 0
     high: float = math.inf
     choices: tuple[str, ...] = ()
+    is_secret: bool = False
 
 
 SETTINGS = (
@@ -181,6 +193,18 @@ SETTINGS = (
     Setting("definitions.path", "", "a file or folder of definitions that a node applies"),
     Setting("definitions.watch_s", 1.0, "how often the folder is looked at for changes", 0.1, 3600),
     Setting("definitions.sweep_s", 60.0, "how often all of it is applied anew", 1, 86400),
+    Setting("alarm.smtp_host", "", "the server that takes mails about alarms"),
+    Setting("alarm.smtp_port", 25, "its port", 1, 65535),
+    Setting("alarm.smtp_user", "", "who logs in there; default: nobody"),
+    Setting("alarm.smtp_password", "", "the password of that user", is_secret=True),
+    Setting("alarm.smtp_from", "", "who the mails are from; default: rota at that server"),
+    Setting(
+        "alarm.smtp_tls",
+        "none",
+        "how the connection is kept secret: none, starttls or tls",
+        choices=("none", "starttls", "tls"),
+    ),
+    Setting("alarm.hosts", "", "private hosts that webhooks may reach, with commas between"),
 )
 
 
@@ -242,6 +266,7 @@ def config_of(found: Mapping[str, Sourced]) -> Config:
         retention=RetentionConfig(**sections["retention"]),
         logs=_logs(sections["logs"], sections["store"]["url"]),
         definitions=DefinitionsConfig(**sections["definitions"]),
+        alarm=AlarmConfig(**sections["alarm"]),
     )
 
 

@@ -4,6 +4,7 @@
     ├── InvalidInput        what was given is wrong: each problem names its field and the reason
     ├── NotFound            there is no such job, run or file
     ├── Refused             the request is understood, but the present state forbids it
+    ├── Undelivered         a message about an alarm did not arrive, as far as is known
     ├── StoreError
     │   ├── StoreRefused    this store must not be used: not durable, wrong file system, schema of another release
     │   ├── StoreFault      the store refused what was asked: a bug in rota, or a damaged store; nothing was changed
@@ -59,6 +60,10 @@ class NotFound(RotaError):
 
 class Refused(RotaError):
     """The request is understood, but the present state forbids it; nothing was changed."""
+
+
+class Undelivered(RotaError):
+    """A message about an alarm did not arrive, as far as is known; it may be sent again."""
 
 
 class StoreError(RotaError):

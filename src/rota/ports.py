@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from rota.model.alarm import Alarm, AlarmRule, Deliveries, Delivery, Message, Settled
 from rota.model.cluster import Drain, Drains, Hold, Placeable, Role
 from rota.model.dispatch import Board, Finished, Grant, ItemEnd, ItemStart, Pulse, Round
 from rota.model.entry import Entry
@@ -52,7 +53,58 @@ class Clock(Protocol):
         ...
 
 
-class Store(Protocol):
+class AlarmStore(Protocol):
+    """What a store keeps of alarms. Its other transactions raise those that are lines of history, too."""
+
+    async def alarm_rules(self) -> tuple[AlarmRule, ...]:
+        """Who wants to know what, by name."""
+        ...
+
+    async def set_alarm_rule(self, rule: AlarmRule) -> AlarmRule:
+        """Make a rule, or change the one of that name. A new one is told of what happens from now on."""
+        ...
+
+    async def remove_alarm_rule(self, name: str) -> bool:
+        """Forget a rule and what is on its way by it. False: there was none."""
+        ...
+
+    async def raise_alarms(self, alarms: Sequence[Alarm], ended: Sequence[str] = ()) -> None:
+        """Write alarms whose keys are not there yet. `ended` are keys of levels: each that is still open is closed, and
+        its recovery is raised; the same key may begin anew."""
+        ...
+
+    async def alarms(self, *, unsorted: bool = False, open_: bool = False, limit: int = 100) -> tuple[Alarm, ...]:
+        """The newest alarms first. `unsorted`: those about which no rule was asked yet; `open_`: the levels that have
+        not ended; both oldest first."""
+        ...
+
+    async def sort_alarms(self, told: Sequence[tuple[Alarm, Sequence[str]]]) -> None:
+        """Write what was found out about alarms, and a delivery for each rule that is to be told. Once each."""
+        ...
+
+    async def deliveries(self, *, pending: bool = True, limit: int = 500) -> Deliveries:
+        """What is on its way: of each rule so many, the oldest. Not `pending`: the newest of all, ended or not."""
+        ...
+
+    async def take_deliveries(self, deliveries: Sequence[Delivery], *, lease_s: float) -> bool:
+        """Begin to send these, unless somebody else has begun with one of them since they were read; nobody else will
+        for `lease_s`."""
+        ...
+
+    async def settle_deliveries(self, settled: Sequence[Settled]) -> None:
+        """Write what became of deliveries that were taken."""
+        ...
+
+
+class Courier(Protocol):
+    """Takes messages to people. It decides nothing, and knows nothing of the store."""
+
+    async def send(self, rule: AlarmRule, message: Message) -> str:
+        """Send in bounded time; says what came back. Raises `Undelivered`. It may be called for many at a time."""
+        ...
+
+
+class Store(AlarmStore, Protocol):
     """The durable truth."""
 
     @property
@@ -66,6 +118,10 @@ class Store(Protocol):
 
     async def check(self) -> None:
         """Raise `StoreRefused` if this store would lose what it acknowledged, or has another release's schema."""
+        ...
+
+    async def weaknesses(self) -> tuple[str, ...]:
+        """Why this store could lose what it has acknowledged, also if it is used all the same."""
         ...
 
     async def close(self) -> None:
@@ -175,6 +231,10 @@ class Store(Protocol):
 
     async def placeable(self, known: int) -> Placeable:
         """The jobs that need an owner: enabled, with a trigger; only if that set has changed since revision `known`."""
+        ...
+
+    async def misplaced(self, *, repair: bool = False) -> int:
+        """How many jobs `placeable` tells of wrongly, or not at all; and put that right if asked to."""
         ...
 
     async def busy_jobs(self, job_ids: Sequence[int]) -> frozenset[int]:

@@ -16,7 +16,7 @@ from rota.clock import SystemClock
 from rota.config import Config, CoordinatorConfig
 from rota.control import Control
 from rota.errors import InvalidInput
-from rota.ports import Clock, Coordinator, LogStore, Store
+from rota.ports import Clock, Coordinator, Courier, LogStore, Store
 
 if TYPE_CHECKING:
     from rota.loops.host import Host
@@ -78,6 +78,13 @@ def log_store(config: Config) -> LogStore:
 def state_dir(config: Config) -> Path:
     """Where the executors of this host note their process trees; those of one user share it."""
     return Path(config.executor.state_path or Path(tempfile.gettempdir()) / f"rota-{os.getuid()}")
+
+
+def courier(config: Config, clock: Clock) -> Courier:
+    """What takes messages about alarms to people."""
+    from rota.assembly import make_courier
+
+    return make_courier(config, clock, state_dir(config))
 
 
 async def sweep(config: Config) -> Swept:

@@ -121,6 +121,7 @@ class Cluster:
         wires: dict[str, FaultProxy],
     ) -> None:
         self.kind = kind
+        self.url = url
         self.servers = servers
         self.store = store
         self.coordinator = coordinator

@@ -46,7 +46,7 @@ class NodeProcess:
         self.log_path = folder / f"{name}.log"
         host = "elsewhere" if elsewhere else "here"
         own = {"ROTA_EXECUTOR_STATE_PATH": str(folder / f"state-{host}"), "ROTA_LOGS_PATH": str(folder / "logs")}
-        self._settings = {**own, **(settings or {})}
+        self.settings = {**own, **(settings or {})}
         self._command = [sys.executable, "-m", "tests.cluster.node", "--store", store, "--name", name]
         self._command += ["--app", str(app)] if app else []
         self._command += ["--mutant", mutant] if mutant else []
@@ -62,7 +62,7 @@ class NodeProcess:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=ROOT,
-                env={**os.environ, **self._settings, **_clock_off(self.skew_s)},
+                env={**os.environ, **self.settings, **_clock_off(self.skew_s)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

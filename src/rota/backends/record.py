@@ -5,13 +5,14 @@ All stores share this, so that no state changes without its line.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import NamedTuple
 
 from rota.errors import InvalidInput, Refused
 from rota.model.dispatch import Ready
-from rota.model.job import Definition, lane_of, listener_name
+from rota.model.job import Definition, Job, lane_of, listener_name
 from rota.model.moment import micros
 from rota.model.plan import JobChange, NewItem, NewRun, Plan, RunMove
 from rota.model.run import Event, Item, Run
@@ -221,6 +222,22 @@ def unknown_quota(work: Work) -> Refused:
         f"the quota {work.quota!r} of tenant {work.tenant!r} was never set, so nothing of it would ever start. "
         f"Set it first: rota tenant set {work.tenant}"
     )
+
+
+def wanting_streaks(jobs: Iterable[Job], runs: Iterable[Run], items: Iterable[Item]) -> list[Job]:
+    """The jobs for which it matters how many runs have failed in a row before: an item of theirs has failed now."""
+    failed = {item.run_id for item in items if item.state is ItemState.FAILED}
+    job_ids = {run.job_id for run in runs if run.id in failed} if failed else set()
+    return [job for job in jobs if job.id in job_ids and job.definition.pause_after is not None]
+
+
+def streak(newest_first: Iterable[str]) -> int:
+    """How many runs have failed in a row, by the states of those that ended by themselves."""
+    return sum(1 for _ in takewhile(lambda state: state == RunState.FAILED, newest_first))
+
+
+STREAK = (str(RunState.FAILED), str(RunState.SUCCEEDED))
+"""The ends that count for a streak; a run that was cancelled or skipped says nothing."""
 
 
 def ended_state(states: Container[str]) -> RunState:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rota.cli.cluster_pause import hold_shape
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, facts, say_json, table
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
@@ -64,6 +65,7 @@ def _whole(seen: ClusterFacts, names: Mapping[int, JobName]) -> list[tuple[str, 
         ("unowned", _named(seen.unowned, names) if owners else None),
         ("on the way", ", ".join(f"{names.get(it, it)} to {to.to}" for it, to in list(seen.going.items())[:FIRST])),
         ("drained", "; ".join(_drain(it) for it in seen.drains)),
+        ("paused", "; ".join(f"{it}, since {short(it.held_at)} by {it.actor}" for it in seen.holds)),
     ]
     return [(name, value) for name, value in lines if value]
 
@@ -128,8 +130,8 @@ def cluster_shape(seen: ClusterFacts, names: Mapping[int, JobName]) -> Shape:
         "placement": None if seen.placement is None else str(seen.placement),
         "jobs": len(seen.jobs),
         "active": len(seen.active),
-        "spare": seen.spare,
-        "margin": seen.margin,
+        "spare": seen.spare if seen.placement is Placement.CLAIM else None,
+        "margin": seen.margin if seen.placement is Placement.CLAIM else None,
         "unowned": {"count": len(seen.unowned), "first": first},
         "leader": seen.leader,
         "epoch": None if seen.plan is None else seen.plan.epoch,
@@ -140,6 +142,7 @@ def cluster_shape(seen: ClusterFacts, names: Mapping[int, JobName]) -> Shape:
             for job_id, it in jobs.items()
         ],
         "drained": [drain_shape(it) for it in seen.drains],
+        "paused": [hold_shape(it) for it in seen.holds],
     }
 
 

@@ -28,14 +28,22 @@ def show(ctx: click.Context) -> None:
 
 
 def _row(it: Sourced) -> tuple[str, str, str, str]:
-    value = str(it.value).lower() if isinstance(it.value, bool) else masked(str(it.value))
+    shown = _shown(it)
+    value = str(shown).lower() if isinstance(shown, bool) else str(shown)
     return it.setting.name, value or "-", it.source, variable(it.setting)
+
+
+def _shown(it: Sourced) -> object:
+    """The value, without what must stay secret."""
+    if it.setting.is_secret and it.value:
+        return "***"
+    return masked(it.value) if isinstance(it.value, str) else it.value
 
 
 def _shape(it: Sourced) -> dict[str, object]:
     return {
         "name": it.setting.name,
-        "value": masked(it.value) if isinstance(it.value, str) else it.value,
+        "value": _shown(it),
         "source": it.source,
         "variable": variable(it.setting),
         "help": it.setting.help,

@@ -21,6 +21,7 @@ from rota.errors import (
     RotaError,
     StoreRefused,
     StoreUnavailable,
+    Undelivered,
 )
 
 OK, BUG, BAD_INPUT, NOT_FOUND, REFUSED, UNAVAILABLE, STORE_REFUSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
@@ -31,7 +32,7 @@ EXIT_CODES = (
     (BAD_INPUT, "bad input or usage; nothing was changed"),
     (NOT_FOUND, "there is no such job, run, node, tenant or limit"),
     (REFUSED, "the present state forbids it"),
-    (UNAVAILABLE, "the store or the coordinator did not answer"),
+    (UNAVAILABLE, "the store, the coordinator or an alarm channel did not answer"),
     (STORE_REFUSED, "this store must not be used: not durable, not migrated, of a newer release"),
     (INTERRUPTED, "interrupted: by Ctrl-C, by a no to a question, or because nobody read the output"),
 )
@@ -52,6 +53,7 @@ _KINDS: tuple[tuple[type[RotaError], int, str, str], ...] = (
     (StoreRefused, STORE_REFUSED, "store_refused", ""),
     (StoreUnavailable, UNAVAILABLE, "store_unavailable", "Is the database up, its URL right? See: rota config show"),
     (CoordinatorRefused, STORE_REFUSED, "coordinator_refused", ""),
+    (Undelivered, UNAVAILABLE, "undelivered", ""),
     (
         CoordinatorUnavailable,
         UNAVAILABLE,

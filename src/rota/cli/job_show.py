@@ -16,6 +16,7 @@ from rota.cli.shapes import definition_shape, event_shape, job_shape
 from rota.cli.words import reason, relative, short
 from rota.cli.words import trigger as words_of
 from rota.control import job_name
+from rota.model.cluster import Hold
 from rota.model.job import Job, JobName
 from rota.model.plan import JobFilter, RunFilter
 from rota.model.run import Run
@@ -86,21 +87,24 @@ def show(ctx: click.Context, name: str) -> None:
         job = await session.control.job(wanted)
         runs = await session.control.runs(RunFilter(job=wanted, limit=5))
         history = await session.store.events(job_id=job.id, limit=10)
+        holds = await session.control.holds_on(wanted)
         if as_json(ctx):
             events = [event_shape(it) for it in history]
-            say_json({**job_shape(job), "definition": definition_shape(job), "history": events})
+            more = {"held_by": list(map(str, holds)), "definition": definition_shape(job), "history": events}
+            say_json({**job_shape(job), **more})
         else:
-            _show_job(job, runs, await session.store.now())
+            _show_job(job, runs, holds, await session.store.now())
 
     ask(ctx, work)
 
 
-def _show_job(job: Job, runs: Sequence[Run], now: datetime) -> None:
+def _show_job(job: Job, runs: Sequence[Run], holds: Sequence[Hold], now: datetime) -> None:
     made = job.definition
     schedule = made.schedule
     due = f"{short(job.next_fire_at)} ({relative(job.next_fire_at, now)})" if job.next_fire_at else "-"
     bounds = [f"{word} {short(at)}" for word, at in (("from", schedule.start_at), ("until", schedule.end_at)) if at]
     optional = [
+        ("held", "; ".join(f"{it} is paused since {short(it.held_at)}; see: rota cluster show" for it in holds)),
         ("title", made.title),
         ("bounds", " ".join(bounds)),
         ("jitter", f"up to {schedule.jitter_s:g} s" if schedule.jitter_s else ""),

@@ -19,6 +19,7 @@ COMMANDS = {
     "cluster": ("rota.cli.cluster", "Show, rebalance, pause, resume, examine the cluster as a whole."),
     "tenant": ("rota.cli.tenant", "Set, list, remove tenants and their quotas."),
     "limit": ("rota.cli.limit", "Set, list, remove the global limit and those of resources."),
+    "alarm": ("rota.cli.alarm", "Set, list, remove who is told of what; test a channel; what was told."),
     "store": ("rota.cli.store", "Migrate and check the store."),
     "config": ("rota.cli.config", "Show the configuration."),
     "bench": ("rota.cli.bench", "Measure."),

@@ -36,6 +36,9 @@ COLOURS = {
     "draining": "yellow",
     "disconnected": "red",
     "offline": "dim",
+    "error": "red",
+    "warning": "yellow",
+    "note": "dim",
 }
 
 

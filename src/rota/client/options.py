@@ -72,6 +72,7 @@ class TaskOptions(TypedDict, total=False):
     misfire: MisfireName | Misfire
     overlap: OverlapName | Overlap
     backlog_max: int
+    pause_after: int
     params: dict[str, Any]
     retries: int | Retries
     lost_max: int

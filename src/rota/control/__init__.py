@@ -5,8 +5,11 @@ A request whose answer was lost is asked again here: every one of them may be re
 
 from __future__ import annotations
 
+from rota.control.alarms import Alarms, RuleState
 from rota.control.assigning import Answer, Assigned, AssignedItem, Assigning
 from rota.control.cluster import Cluster, Given, Released
+from rota.control.doctor import Doctor
+from rota.control.holding import Holding
 from rota.control.jobs import Action, Jobs
 from rota.control.limits import KEEP, AnyRate, Keep, Limits, QuotaState, Removed
 from rota.control.logs import LogPiece, Logs
@@ -14,6 +17,7 @@ from rota.control.nodes import Load, Nodes
 from rota.control.runs import Cancellation, Explained, RunDetail, Runs
 from rota.core.cluster import ClusterFacts, Rebalance, Shift
 from rota.core.explain import Reason
+from rota.core.findings import Finding, Severity
 from rota.model.job import JobName
 from rota.model.work import Rate
 
@@ -29,6 +33,7 @@ __all__ = [
     "ClusterFacts",
     "Control",
     "Explained",
+    "Finding",
     "Given",
     "Keep",
     "Load",
@@ -38,7 +43,9 @@ __all__ = [
     "Rebalance",
     "Released",
     "Removed",
+    "RuleState",
     "RunDetail",
+    "Severity",
     "Shift",
     "job_name",
     "rate_from",
@@ -48,7 +55,7 @@ __all__ = [
 CAP_MAX = 1_000_000
 
 
-class Control(Jobs, Runs, Limits, Assigning, Nodes, Cluster, Logs):
+class Control(Jobs, Runs, Limits, Assigning, Nodes, Cluster, Holding, Doctor, Alarms, Logs):
     """The verbs of an operator and of a client, over a store and, where it is about the cluster, a coordinator."""
 
 

@@ -40,6 +40,7 @@ class Surveying(Asking):
             jobs=jobs,
             peers=peers,
             drains=listed.drains,
+            holds=await self._again(self._store.holds),
             owners=_owners(kind, jobs, peers, plan, claims),
             handovers={entry.name: read_handover(entry) for entry in await self._entries(FOLDER)},
             plan=plan if kind is Placement.SCOPE else None,

@@ -15,6 +15,9 @@ FIRST_MAX = 5
 TRIES_MAX = 12
 PAUSE_S = 2.0
 PAUSE_MAX_S = 600.0
+LEVELS = frozenset(
+    {AlarmKind.STORE_LOST, AlarmKind.COORDINATOR_LOST, AlarmKind.NODE_DISCONNECTED, AlarmKind.UNOWNED_JOB}
+)
 UNMERGED = frozenset({AlarmKind.HELD_ABOVE, AlarmKind.TEST})
 """The acquisitions of one sweep are one alarm already, and each later one is told (A0.2)."""
 
@@ -35,7 +38,7 @@ class Due(NamedTuple):
 
 def wants(rule: AlarmRule, alarm: Alarm) -> bool:
     """Whether a rule asks for this alarm."""
-    if rule.kinds and alarm.kind not in rule.kinds or not covers(rule.scope, alarm.scope or ""):
+    if (rule.kinds and alarm.kind not in rule.kinds) or not covers(rule.scope, alarm.scope or ""):
         return False
     if rule.since_at is not None and alarm.at < rule.since_at:
         return False
@@ -49,8 +52,9 @@ def chosen(rules: Iterable[AlarmRule], alarm: Alarm) -> tuple[str, ...]:
 
 
 def asked_for(rules: Iterable[AlarmRule], kind: AlarmKind) -> bool:
-    """Whether any rule wants alarms of a kind."""
-    return any(not rule.kinds or kind in rule.kinds for rule in rules)
+    """Whether any rule wants alarms of a kind, or their ends."""
+    wanted = {kind, AlarmKind.RECOVERED} if kind in LEVELS else {kind}
+    return any(not rule.kinds or wanted & set(rule.kinds) for rule in rules)
 
 
 def late_after_s(rules: Iterable[AlarmRule]) -> float | None:

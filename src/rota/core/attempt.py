@@ -36,6 +36,7 @@ def job_attempt(
         config=_config(definition, task),
         params={**definition.params, **run.params},
         slot_at=run.slot_at,
+        start_by_at=None if run.slot_at is None else item.start_by_at,
         idempotency_key=f"{definition.tenant}/{definition.project}/{definition.name}/{run.key}/{item.task}/{item.index}",
         retry=task.retry,
         bounds=task.bounds,

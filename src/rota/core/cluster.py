@@ -11,7 +11,7 @@ from datetime import datetime
 
 from rota.core.placement import claim
 from rota.core.placement.share import moves
-from rota.model.cluster import Drain, Handover, Peer, Placement, Role, ScopePlan
+from rota.model.cluster import Drain, Handover, Hold, Peer, Placement, Role, ScopePlan
 from rota.model.node import NodeState
 from rota.model.value import Value
 
@@ -26,6 +26,8 @@ class ClusterFacts(Value, frozen=True, kw_only=True):
     """K is how many these are: stored, enabled, with a trigger."""
     peers: tuple[Peer, ...] = ()
     drains: tuple[Drain, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    """Scopes of which nothing fires."""
     owners: Mapping[int, str] = {}
     """Whose the jobs are, by claims or by the plan."""
     handovers: Mapping[str, Mapping[int, Handover]] = {}

@@ -129,10 +129,10 @@ def _first(definition: Definition, job: Job, now: datetime) -> Instant | None:
     return None if definition.follows_ends else first_instant(definition, now, job.settled_at)
 
 
-def pause(job: Job, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:
+def pause(job: Job, facts: Facts, floor: Floor, *, kind: str = "job.paused") -> tuple[JobChange, list[NewRun]]:
     """Pause an enabled job, after settling what it owes."""
     after, owed = _settled(job, facts, floor)
-    return _revise(job, after, facts.now, "job.paused", state=JobState.PAUSED, next_=None), owed
+    return _revise(job, after, facts.now, kind, state=JobState.PAUSED, next_=None), owed
 
 
 def _resume(job: Job, facts: Facts, floor: Floor) -> tuple[JobChange, list[NewRun]]:

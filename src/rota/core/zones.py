@@ -18,6 +18,8 @@ from importlib import resources
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from tzdata import IANA_VERSION
+
 from rota.errors import InvalidInput
 
 YEAR_MIN = 1970
@@ -42,6 +44,11 @@ def zone(name: str) -> ZoneInfo:
     if not _is_known(name):
         raise InvalidInput.of("zone", f"{str(name)[:40]!a} is not the name of a time zone, such as Europe/Paris or UTC")
     return _load(name)
+
+
+def data_version() -> str:
+    """Which rules these are, like 2026a: nodes that have others may take a cron for other instants."""
+    return IANA_VERSION
 
 
 def _is_known(name: object) -> bool:

@@ -54,6 +54,7 @@ def define(
         params=params,
         cap=shape.cap,
         rate=execution.rate(shape),
+        pause_after=shape.pause_after,
         tasks=(Task(name=TASK, runner=what.runner, config=what.config, **how),),
     )
     return canonical(definition)  # so that what was not written is not stored

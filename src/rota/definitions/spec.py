@@ -171,6 +171,7 @@ class JobShape(ExecutionShape):
     misfire: Annotated[MisfireShape, BeforeValidator(_policy)] = MisfireShape()
     overlap: Annotated[OverlapShape, BeforeValidator(_policy)] = OverlapShape()
     backlog_max: Annotated[int, validator(fields.whole(0, 1000))] = BACKLOG_MAX
+    pause_after: Annotated[int | None, validator(fields.whole(1, 1000))] = None
     params: Params = None
     shell: Annotated[list[str] | None, validator(runners.argv)] = None
     python: Annotated[str | None, validator(runners.function)] = None

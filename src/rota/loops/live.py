@@ -24,6 +24,10 @@ class Live:
         """When the last batch of ends was begun, by the monotonic clock."""
         self.over: deque[tuple[Attempt, AttemptEnd]] = deque()
         self.wake_finisher: Callable[[], None] = lambda: None
+        self.late_s: float | None = None
+        """If somebody wants to know of starts that are so late, first starts are told to `on_begun`."""
+        self.on_begun: Callable[[Attempt, float], None] = lambda attempt, at_s: None
+        self.on_warned: Callable[[Attempt, str], None] = lambda attempt, message: None
         self.idle = asyncio.Event()
         self.idle.set()
 
@@ -38,6 +42,8 @@ class Live:
             known = self.attempts.get(item_id)
             if known is not None and known.attempt == attempt:
                 self.begun[item_id] = at_s
+                if self.late_s is not None and attempt == 1:
+                    self.on_begun(known, at_s)
         if was_idle and self.begun:
             self.wake_finisher()  # it rests for as long as nothing ends; the start is written in a moment
 
@@ -45,12 +51,17 @@ class Live:
         for end in ends:
             known = self.attempts.get(end.item_id)
             if known is not None and known.attempt == end.attempt:
+                if self.late_s is not None and end.attempt == 1 and end.started_s and end.item_id not in self.begun:
+                    self.on_begun(known, end.started_s)
                 self.begun.pop(end.item_id, None)
                 self.over.append((known, end))
         self.wake_finisher()
 
     def warned(self, item_id: int, attempt: int, message: str) -> None:
         log.warning("an attempt takes long", item=item_id, attempt=attempt, message=message)
+        known = self.attempts.get(item_id)
+        if known is not None and known.attempt == attempt:
+            self.on_warned(known, message)
 
     def settled(self, attempts: Sequence[Attempt]) -> None:
         """The ends of these are committed, or came too late. A later attempt at the same item stays."""

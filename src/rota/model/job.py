@@ -108,6 +108,8 @@ class Definition(Value, frozen=True, kw_only=True):
     cap: int | None = None
     """How many items of this job may execute at a time."""
     rate: Rate | None = None
+    pause_after: int | None = None
+    """After so many failed runs in a row the job is paused."""
     tasks: tuple[Task, ...]
 
     @property

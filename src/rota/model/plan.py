@@ -49,6 +49,8 @@ class Facts(Value, frozen=True, kw_only=True):
     others: tuple[Job, ...] = ()
     live: Mapping[int, int] = {}
     runs: tuple[Run, ...] = ()
+    streaks: Mapping[int, int] = {}
+    """Of jobs that are paused after some failed runs in a row: how many of the present revision there are already."""
     items: tuple[Item, ...] = ()
     """The items of these runs, after what has been written already in this transaction."""
     known: Mapping[RunKey, Run] = {}

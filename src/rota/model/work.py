@@ -218,6 +218,8 @@ class Attempt(Value, frozen=True, kw_only=True):
     info: str | None = None
     """JSON text."""
     slot_at: datetime | None = None
+    start_by_at: datetime | None = None
+    """When it should have started, if it is for a slot."""
     idempotency_key: str
     retry: Retry = Retry()
     bounds: Bounds = Bounds()

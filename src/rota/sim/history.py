@@ -23,21 +23,14 @@ class Fired(msgspec.Struct, frozen=True, array_like=True, gc=False):
     node: str
 
 
-class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An item was given to a node."""
+class Noted(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An item was given to a node; or, with an outcome, the store took the end of an attempt for true. In the order in
+    which it was committed."""
 
     at_s: float
     item_id: int
     attempt: int
-
-
-class Accepted(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The store took the end of an attempt for true."""
-
-    at_s: float
-    item_id: int
-    attempt: int
-    outcome: str
+    outcome: str = ""
 
 
 class Attempted(msgspec.Struct, array_like=True, gc=False):
@@ -121,8 +114,7 @@ class History(msgspec.Struct):
 
     scenario: Scenario
     fired: list[Fired] = []
-    given: list[Given] = []
-    accepted: list[Accepted] = []
+    items: list[Noted] = []
     attempts: list[Attempted] = []
     entries: list[Claimed] = []
     seen: list[Seen] = []
@@ -146,8 +138,7 @@ class History(msgspec.Struct):
             (it.at_s, f"{it.node} fired job {it.job_id}, slot {it.slot_us / 1e6:.0f}, {it.slots} in all")
             for it in self.fired
         ]
-        lines += [(it.at_s, f"item {it.item_id} given, attempt {it.attempt}") for it in self.given]
-        lines += [(it.at_s, f"item {it.item_id}, attempt {it.attempt}: {it.outcome}, written") for it in self.accepted]
+        lines += [(it.at_s, f"item {it.item_id}, attempt {it.attempt}: {it.outcome or 'given'}") for it in self.items]
         for it in self.attempts:
             what = f"item {it.item_id}, attempt {it.attempt} ({it.tenant})"
             lines.append((it.at_s, f"{it.host} runs {what}"))

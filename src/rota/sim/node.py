@@ -34,16 +34,22 @@ from rota.sim.plan import Fault, Scenario
 from rota.sim.remote import remote_coordinator, remote_store
 from rota.sim.witness import WitnessStore
 
-SESSION_S = 4.0
+SESSION_S = 6.0
 LEASE = LeaseConfig()
 SCHEDULER = SchedulerConfig(look_s=2.0)
 DISPATCH = DispatchConfig(idle_s=0.8)
 BEAT_S = 10.0
-FINISHERS = 2
 GATHER_S = 0.01
 
 _STORE = Failures(StoreUnavailable, CommitUnknown)
 _COORDINATOR = Failures(CoordinatorUnavailable, CoordinatorUnavailable)
+
+
+class PatientRescuer(Rescuer):
+    """Looks less often: it is what a simulation would spend most of its time on."""
+
+    async def once(self) -> float:
+        return 3 * await super().once()
 
 
 class SimNode:
@@ -122,7 +128,8 @@ class SimNode:
         executor = Executor(store, self.clock, config, identity, crew, live, loader)
         gather_s = GATHER_S if self._scenario.hears else 0.0
         finishers = [
-            Finisher(store, self.clock, config, identity, live, loader, gather_s=gather_s) for _ in range(FINISHERS)
+            Finisher(store, self.clock, config, identity, live, loader, gather_s=gather_s)
+            for _ in range(self._scenario.finishers)
         ]
         dispatcher = Dispatcher(store, self.clock, DISPATCH, identity, executor, hears=self._scenario.hears)
         scheduler = Scheduler(store, self.clock, SCHEDULER, overdue_s=SESSION_S + 1)
@@ -143,7 +150,7 @@ class SimNode:
                 abandon=executor.abandon,
             ),
             firing=[scheduler, *part.loops],
-            working=[dispatcher, Rescuer(store, self.clock, LEASE, identity, crew, loader, live), executor, *finishers],
+            working=[dispatcher, PatientRescuer(store, self.clock, LEASE, identity, crew, loader, live), executor, *finishers],
             execution=Execution(crew=crew, live=live, executor=executor),
             part=part,
         )

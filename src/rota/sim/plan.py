@@ -109,6 +109,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     automatic: bool
     hears: bool
     """Whether the store tells of news."""
+    finishers: int
     skews_s: tuple[float, ...]
     faults: tuple[Fault, ...]
 
@@ -120,7 +121,7 @@ class Scenario(Value, frozen=True, kw_only=True):
 def draw(seed: int, placement: Placement, mode: Mode) -> Scenario:
     """The scenario of a seed."""
     chance = dice(seed, "scenario")
-    nodes = chance.choice((3, 3, 4))
+    nodes = chance.choice((3, 3, 3, 4))
     return Scenario(
         seed=seed,
         placement=placement,
@@ -131,7 +132,8 @@ def draw(seed: int, placement: Placement, mode: Mode) -> Scenario:
         caps={"global": chance.choice((4, 5)), **{name: chance.choice((2, 3)) for name in TENANTS}},
         strategy=chance.choice(list(Strategy)),
         automatic=chance.random() < 0.7,
-        hears=chance.random() < 0.5,
+        hears=chance.random() < 0.75,
+        finishers=chance.choice((1, 1, 2)),
         skews_s=tuple(round(chance.uniform(-40, 40), 1) for _ in range(nodes)),
         faults=_faults(dice(seed, "faults"), nodes, mode),
     )

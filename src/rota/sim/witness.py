@@ -14,7 +14,7 @@ from rota.model.entry import Entry, folder_of
 from rota.model.moment import micros
 from rota.model.plan import Committed, Rule
 from rota.ports import Clock
-from rota.sim.history import Accepted, Claimed, Fired, Given, History
+from rota.sim.history import Claimed, Fired, History, Noted
 
 NOTED = ("jobs", "live", "beat", "election")
 
@@ -64,14 +64,14 @@ class WitnessStore(MemoryStore):
     async def dispatch(self, node_id: int, board: Board, *, batch_max: int) -> Round:
         done = await super().dispatch(node_id, board, batch_max=batch_max)
         for grant in done.grants.values():
-            self._history.given += [Given(self._at_s, it.item_id, it.attempt) for it in grant.items]
+            self._history.items += [Noted(self._at_s, it.item_id, it.attempt) for it in grant.items]
         return done
 
     async def finish(self, ends: Sequence[ItemEnd], starts: Sequence[ItemStart] = (), **more: Any) -> Finished:
         done = await super().finish(ends, starts, **more)
         for end in ends:
             if end.item_id not in done.stale:
-                self._history.accepted.append(Accepted(self._at_s, end.item_id, end.attempt, end.outcome))
+                self._history.items.append(Noted(self._at_s, end.item_id, end.attempt, end.outcome))
         return done
 
     async def rescue(self, node_id: int, beat: int, ends: Sequence[ItemEnd], **more: Any) -> bool:

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from rota.backends.memory.placing import Placing
+from rota.backends.memory.holding import Holding
 from rota.model.alarm import Alarm, AlarmRule, Deliveries, Delivery, Settled
 from rota.ports import Clock
 
 
-class Alarms(Placing):
+class Alarms(Holding):
     """What is told to people."""
 
     def __init__(self, clock: Clock, *, actor: str) -> None:

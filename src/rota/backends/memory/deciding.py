@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from rota.backends.memory.ground import Ground
-from rota.backends.record import NewIds, item_state_after, place_of, rows
+from rota.backends.record import STREAK, NewIds, item_state_after, place_of, rows, streak, wanting_streaks
 from rota.model.job import Job, JobName, OverlapPolicy
 from rota.model.plan import Committed, Crowd, Facts, LiveRun, NewJob, Plan, Rule, RunMove
 from rota.model.run import Item, Run, RunKey
@@ -63,6 +63,7 @@ class Deciding(Ground):
         concerned = [run.id for run in theirs] if first is None else first()
         crowds = {key: self._crowd(key, jobs) for key in keys}
         others = self._others(jobs, crowds)
+        ended, items = [self._runs[it] for it in concerned], self._shown_of(concerned)
         facts = Facts(
             now=self._clock.wall(),
             jobs=tuple(jobs),
@@ -71,8 +72,9 @@ class Deciding(Ground):
             live={
                 job.id: self._live_of(job.id) for job in (*jobs, *others) if counts_all or job.definition.follows_ends
             },
-            runs=tuple(self._runs[it] for it in concerned),
-            items=tuple(self._shown_of(concerned)),
+            runs=tuple(ended),
+            items=tuple(items),
+            streaks={job.id: self._streak(job) for job in wanting_streaks(jobs, ended, items)},
             known={key: self._runs[self._keys[key]] for key in known if key in self._keys},
             held=frozenset(job.id for job in jobs if self._is_held(job)),
         )
@@ -99,6 +101,11 @@ class Deciding(Ground):
     def _live_run(self, run: Run) -> LiveRun:
         started = any(item.state in (ItemState.ASSIGNED, ItemState.RUNNING) for item in self._shown_of([run.id]))
         return LiveRun(id=run.id, job_id=run.job_id, state=run.state, started=started)
+
+    def _streak(self, job: Job) -> int:
+        runs = (it for it in self._runs.values() if it.job_id == job.id and it.created_at >= job.changed_at)
+        ended = [(it.ended_at, it.id, str(it.state)) for it in runs if it.ended_at is not None and it.state in STREAK]
+        return streak(state for _, _, state in sorted(ended, reverse=True))
 
     def _live_of(self, job_id: int) -> int:
         return sum(run.job_id == job_id for crowd in self._live.values() for run in crowd.values())

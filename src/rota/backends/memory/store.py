@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import msgspec
 
+from rota.backends.memory.alarms import Alarms
 from rota.backends.memory.coordinator import MemoryCoordinator, Realm
-from rota.backends.memory.holding import Holding
 from rota.errors import Refused
 from rota.model.run import Run
 from rota.model.standing import Place, Pruned, QuotaCount, Retention, Standing
@@ -20,7 +20,7 @@ from rota.ports import Clock, Coordinator
 QUOTA = "quota:"
 
 
-class MemoryStore(Holding):
+class MemoryStore(Alarms):
     """The store that lives and dies with its process."""
 
     hears = False
@@ -34,6 +34,9 @@ class MemoryStore(Holding):
 
     async def check(self) -> None:
         pass
+
+    async def weaknesses(self) -> tuple[str, ...]:
+        return ("everything is in memory, and gone with its process",)
 
     async def close(self) -> None:
         pass
@@ -90,7 +93,8 @@ class MemoryStore(Holding):
         history = now - timedelta(seconds=wanted.history_s)
         before = len(self._events)
         self._events = [line for line in self._events if line.run_id is not None or line.at >= history]
-        return Pruned(run_ids=tuple(run.id for run in old), rows=len(old) + before - len(self._events))
+        rows = len(old) + before - len(self._events) + self._forget_alarms(history)
+        return Pruned(run_ids=tuple(run.id for run in old), rows=rows)
 
     def _places(self, run_id: int) -> list[Place]:
         now = self._clock.wall()

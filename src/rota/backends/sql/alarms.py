@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, Select, delete, func, select, update
 
 from rota.backends.sql import schema
 from rota.backends.sql.alarming import write_alarms
-from rota.backends.sql.placing import Placing
+from rota.backends.sql.holding import Holding
 from rota.backends.sql.rows import from_us
 from rota.backends.sql.sets import Change
 from rota.backends.sql.transaction import Transaction
@@ -38,7 +38,7 @@ class _Taken(Exception):
     """Somebody else was faster."""
 
 
-class Alarms(Placing):
+class Alarms(Holding):
     """What is told to people."""
 
     async def alarm_rules(self) -> tuple[AlarmRule, ...]:
@@ -83,9 +83,7 @@ class Alarms(Placing):
         if alarms or ended:
             await self._transact(work)
 
-    async def alarms(
-        self, *, unsorted: bool = False, open_: bool = False, limit: int = 100
-    ) -> tuple[Alarm, ...]:
+    async def alarms(self, *, unsorted: bool = False, open_: bool = False, limit: int = 100) -> tuple[Alarm, ...]:
         a = schema.alarm.c
         query = select(schema.alarm).limit(limit)
         if unsorted:

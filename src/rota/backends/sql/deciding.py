@@ -12,13 +12,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, func, select, true
 
+from rota.backends.record import STREAK, streak, wanting_streaks
 from rota.backends.sql import schema
 from rota.backends.sql.commit import commit
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.ground import Ground
 from rota.backends.sql.held import held_ids, unheld
 from rota.backends.sql.queue import STARTED, live_states
-from rota.backends.sql.rows import item_of, job_of, run_of
+from rota.backends.sql.rows import item_of, job_of, run_of, to_us
 from rota.backends.sql.transaction import Transaction
 from rota.model.job import Job, JobName, OverlapPolicy
 from rota.model.plan import Committed, Crowd, Facts, LiveRun, Plan, Rule
@@ -82,14 +83,16 @@ class Deciding(Ground):
         crowds = self._crowds(conn, keys, jobs)
         others = self._others(conn, jobs, crowds)
         concerned = () if first is None else first()
+        ended, items = self._runs_by_id(conn, concerned), self._items_of(conn, concerned)
         facts = Facts(
             now=tx.read_clock(),
             jobs=tuple(jobs),
             crowds=crowds,
             others=tuple(others),
             live=self._live(conn, [job.id for job in (*jobs, *others) if counts_all or job.definition.follows_ends]),
-            runs=self._runs_by_id(conn, concerned),
-            items=self._items_of(conn, concerned),
+            runs=ended,
+            items=items,
+            streaks={job.id: self._streak(conn, job) for job in wanting_streaks(jobs, ended, items)},
             known=self._known(conn, jobs, known),
             held=held_ids(conn, jobs) if heeds_holds else frozenset(),
         )
@@ -203,6 +206,13 @@ class Deciding(Ground):
             )
             for key, crowd in crowds.items()
         }
+
+    def _streak(self, conn: Connection, job: Job) -> int:
+        """Nobody can end a run of this job meanwhile: that needs its lock."""
+        r = schema.run.c
+        mine = and_(r.job_id == job.id, r.ended_at.is_not(None), r.created_at >= to_us(job.changed_at))
+        query = select(r.state).where(mine, r.state.in_(STREAK)).order_by(r.ended_at.desc(), r.id.desc())
+        return streak(conn.scalars(query.limit(job.definition.pause_after)))
 
     def _live(self, conn: Connection, job_ids: Sequence[int]) -> dict[int, int]:
         if not job_ids:

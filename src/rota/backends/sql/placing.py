@@ -11,9 +11,11 @@ from rota.backends.sql import schema
 from rota.backends.sql.commit import PLACED
 from rota.backends.sql.members import interrupt_rounds
 from rota.backends.sql.pruning import Pruning
-from rota.backends.sql.rows import from_us, to_us
+from rota.backends.sql.rows import from_us, job_of, to_us
+from rota.backends.sql.sets import Insert, Remove
 from rota.backends.sql.transaction import Transaction
 from rota.model.cluster import Drain, Drains, Placeable, Role
+from rota.model.states import JobState
 
 
 class Placing(Pruning):
@@ -28,6 +30,25 @@ class Placing(Pruning):
             return Placeable(revision=revision, jobs=tuple(conn.scalars(select(p.job_id).order_by(p.job_id))))
 
         return await self._db.read(work)
+
+    async def misplaced(self, *, repair: bool = False) -> int:
+        def work(conn: Connection) -> tuple[set[int], set[int]]:
+            j = schema.job.c
+            enabled = conn.execute(select(schema.job).where(j.state == str(JobState.ENABLED)))
+            wanted = {job.id for job in map(job_of, enabled) if job.is_placed}
+            listed = set(conn.scalars(select(schema.placed.c.job_id)))
+            return wanted - listed, listed - wanted
+
+        def put_right(tx: Transaction) -> int:
+            """Who changes jobs waits for the counter, and then goes on from what is written here."""
+            self._dialect.reserve(tx.conn, PLACED, 1)
+            missing, extra = work(tx.conn)
+            tx.write(Insert(schema.placed), [(job_id,) for job_id in sorted(missing)])
+            tx.write(Remove(schema.placed, "job_id"), [(job_id,) for job_id in sorted(extra)])
+            return len(missing) + len(extra)
+
+        missing, extra = await self._db.read(work)
+        return await self._transact(put_right) if repair and (missing or extra) else len(missing) + len(extra)
 
     async def busy_jobs(self, job_ids: Sequence[int]) -> frozenset[int]:
         r = schema.run.c

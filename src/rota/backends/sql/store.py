@@ -3,7 +3,7 @@
 The verbs are in modules by what they are about; each stands on the one before:
 
     ground -> deciding -> reading -> members -> rounds -> assigning -> finishing -> standing -> pruning -> placing
-    -> holding
+    -> holding -> alarms
 
 Lock order everywhere: dispatch, job or overlap key, run, item, node; rows of one kind in id order.
 """
@@ -16,17 +16,17 @@ from datetime import datetime
 from sqlalchemy import Connection, select, true
 
 from rota.backends.sql import schema
+from rota.backends.sql.alarms import Alarms
 from rota.backends.sql.coordinator import SqlCoordinator
-from rota.backends.sql.migrate import check_schema, is_current, migrate
 from rota.backends.sql.held import is_held
-from rota.backends.sql.holding import Holding
+from rota.backends.sql.migrate import check_schema, is_current, migrate
 from rota.backends.sql.rows import from_us
 from rota.errors import StoreRefused
 from rota.model.plan import Pending, Upcoming
 from rota.ports import Clock
 
 
-class SqlStore(Holding):
+class SqlStore(Alarms):
     """The durable truth in a SQL database."""
 
     @property
@@ -39,12 +39,15 @@ class SqlStore(Holding):
 
     async def check(self) -> None:
         await self._db.read(check_schema)
-        weak = await self._db.read(self._dialect.weaknesses)
+        weak = await self.weaknesses()
         if weak and not self._may_forget:
             raise StoreRefused(
                 f"this {self._dialect.name} store could lose what it has acknowledged: {'; '.join(weak)}. "
                 "To use it all the same, set store.may_forget (ROTA_STORE_MAY_FORGET=true)."
             )
+
+    async def weaknesses(self) -> tuple[str, ...]:
+        return tuple(await self._db.read(self._dialect.weaknesses))
 
     def listen(self, wake: Callable[[str], None]) -> None:
         self._db.listen(wake)

@@ -28,18 +28,11 @@ class Address:
     user: str
     password: str = field(repr=False)
     sasl: bool
-    ca: str | None
-    cert: str | None
-    key: str | None
-
-    @property
-    def tls(self) -> bool:
-        """Whether the URL names a certificate, which nobody does for a plain connection."""
-        return bool(self.ca or self.cert)
+    tls: ssl.SSLContext | None
 
 
 def address_of(url: str) -> Address:
-    """Read a URL."""
+    """Read a URL, and the certificates that it names."""
     parts = urlsplit(url)
     if parts.scheme != "zookeeper" or parts.fragment or not _CHROOT.fullmatch(parts.path.rstrip("/")):
         raise _wrong(_FORM)
@@ -54,9 +47,7 @@ def address_of(url: str) -> Address:
         user=unquote(user),
         password=unquote(password),
         sasl="sasl" in options,
-        ca=options.get("ca"),
-        cert=options.get("cert"),
-        key=options.get("key"),
+        tls=_tls(options),
     )
 
 
@@ -76,21 +67,23 @@ def _options(parts: SplitResult) -> dict[str, str]:
         raise _wrong("each option is given once, with a value")
     if options.get("sasl", "digest") != "digest":
         raise _wrong("the only sasl is digest")
-    if ("cert" in options) != ("key" in options):
-        raise _wrong("cert and key go together")
-    if options.keys() - {"sasl"}:
-        _check_files(options.get("ca"), options.get("cert"), options.get("key"))
     return options
 
 
-def _check_files(ca: str | None, cert: str | None, key: str | None) -> None:
-    """Kazoo reads them at each attempt to connect, and takes a wrong one for a server that is not there."""
+def _tls(options: dict[str, str]) -> ssl.SSLContext | None:
+    """Whoever names a certificate wants TLS."""
+    ca, cert, key = (options.get(name) for name in ("ca", "cert", "key"))
+    if (cert is None) != (key is None):
+        raise _wrong("cert and key go together")
+    if ca is None and cert is None:
+        return None
     try:
         context = ssl.create_default_context(cafile=ca)
         if cert is not None:
             context.load_cert_chain(cert, key)
     except OSError as error:  # an SSLError is one, too
         raise _wrong(f"its certificates cannot be used: {error}") from None
+    return context
 
 
 def _wrong(reason: str) -> InvalidInput:

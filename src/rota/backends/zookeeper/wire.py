@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import select
+import socket
+import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,16 +60,20 @@ class Result(AsyncResult):  # type: ignore[misc]
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """How kazoo waits."""
 
-    def __init__(self, connect_s: float) -> None:
+    def __init__(self, connect_s: float, tls: ssl.SSLContext | None) -> None:
         super().__init__()
         self._connect_s = connect_s
+        self._tls = tls
 
     def async_result(self) -> Result:
         return Result(self)
 
-    def create_connection(self, *args: Any, **settings: Any) -> Any:
-        """Give up a host that does not answer early enough to try another before the session is over."""
-        return super().create_connection(*args, **(settings | {"timeout": self._connect_s}))
+    def create_connection(self, address: tuple[str, int], hostname: str, **_: object) -> socket.socket:
+        """Give up a host that does not answer early enough to try another before the session is over. Kazoo would read
+        the certificates each time, and leave a connection open that failed."""
+        plain = socket.create_connection(address, self._connect_s)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._tls.wrap_socket(plain, server_hostname=hostname) if self._tls else plain
 
     def select(self, readers: Sequence[Any], writers: Sequence[Any], _: object, timeout: float) -> tuple[Any, Any, Any]:
         """Kazoo asks four times for each request, and would make and close a selector each time."""
@@ -99,9 +105,8 @@ class Client(KazooClient):  # type: ignore[misc]
     def __init__(
         self, address: Address, ttl_s: float, told: Callable[[Any, int], None], heard: Callable[[str], None]
     ) -> None:
-        connect_s = ttl_s / (1 + len(address.hosts))
-        settings = {"handler": Handler(connect_s), "connection_retry": _AGAIN, "logger": _log, **_settings(address)}
-        super().__init__(timeout=ttl_s, **settings)
+        handler = Handler(ttl_s / (1 + len(address.hosts)), address.tls)
+        super().__init__(timeout=ttl_s, handler=handler, connection_retry=_AGAIN, logger=_log, **_settings(address))
         self._connection = Connection(
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=_sasl_options(address)
         )
@@ -151,9 +156,6 @@ def _settings(address: Address) -> dict[str, Any]:
         settings["default_acl"] = CREATOR_ALL_ACL
         if not address.sasl:
             settings["auth_data"] = {("digest", f"{address.user}:{address.password}")}
-    if address.tls:
-        settings |= {"use_ssl": True, "check_hostname": True}
-        settings |= {"ca": address.ca, "certfile": address.cert, "keyfile": address.key}
     return settings
 
 

@@ -10,7 +10,7 @@ fence each other in turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -54,6 +54,8 @@ class Attendant(Loop):
         """The session under which this scheduler is registered; none while it is away."""
         self.on_entered: Callable[[], None] = lambda: None
         self.on_lost: Callable[[], None] = lambda: None
+        self.limit: Callable[[], Awaitable[int]] = _no_limit
+        """Reads how many jobs this scheduler may have, for the balance that it tells first."""
         self.on_exit: Callable[[], None] = lambda: None
         """Told when the coordinator is lost and this process shall then end."""
 
@@ -122,8 +124,10 @@ class Attendant(Loop):
             return  # somebody was faster; look again
         self._fence, self.session = won[self.key], session
         self.peer = _registration(bare)
-        for step in ({"faults": bare.faults}, {"alarm": bare.alarm}, {"held": 0, "limit": 0, "busy": self._busy()}):
+        for step in ({"faults": bare.faults}, {"alarm": bare.alarm}):
             await self._update(msgspec.structs.replace(self.peer, **step))
+        balance = {"held": 0, "limit": await self.limit(), "busy": self._busy()}
+        await self._update(msgspec.structs.replace(self.peer, **balance))
         await self._coordinator.put(f"all/{bare.name}", encode(_registration(bare)))
         self._been_present = True
         log.info("takes part", scheduler=bare.name, session=session)
@@ -162,6 +166,10 @@ class Attendant(Loop):
         self.session = None
         self.on_lost()
         self.wake()
+
+
+async def _no_limit() -> int:
+    return 0
 
 
 def _registration(bare: Peer) -> Peer:

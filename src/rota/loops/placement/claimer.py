@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from hashlib import blake2b
 
 import structlog
 
 from rota.config import PlacementConfig
 from rota.coordination.notice import on_notice
-from rota.core.placement.claim import Order, Sweep, gives, sweep
+from rota.core.placement.claim import Order, Sweep, gives, limit, sweep
 from rota.errors import CoordinatorError
 from rota.loops.loop import Loop
 from rota.loops.placement.attendant import Attendant
@@ -26,10 +27,13 @@ from rota.ports import Clock, Coordinator, Store
 
 FOLDER = "jobs"
 PACE_S = 0.1
-"""The least time between two sweeps: changes come in swarms."""
+"""The least time between the beginnings of two sweeps: changes come in swarms."""
+IDLE_SHARE = 4.0
+"""How many times as long as a sweep took a scheduler leaves the next one be: it has other things to do."""
 IDLE_SESSIONS = 2.0
 """How many sessions a scheduler rests when nothing wakes it."""
-CLAIM_MAX = 1000
+CLAIM_MAX = 250
+"""How many claims one call makes: a coordinator has to answer it in bounded time, also when it is busy."""
 GIVE_MAX = 1000
 DRAIN_MAX = 50
 """How many jobs a drained scheduler gives up in one sweep, so that it can be called back half-way."""
@@ -58,11 +62,13 @@ class Claimer(Loop):
         self._order = order or _spread(attendant.peer.name)
         self._known = Known(store, coordinator, clock)
         self._handovers = Handovers(coordinator, attendant.peer.name)
+        attendant.limit = self._read_limit
         self._mine: dict[int, int] = {}
         self._session: str | None = None
+        self._doubtful: set[int] = set()
         self._unsure = False
-        self._listening = False
-        self._swept_s = -PACE_S
+        self._watching = self._listening = False
+        self._next_s = 0.0
         self.limit = 0
         """N."""
         self.on_changed: Callable[[], None] = lambda: None
@@ -79,14 +85,23 @@ class Claimer(Loop):
         return job_id in self._mine and self._attendant.may_fire
 
     async def once(self) -> float:
-        await self._clock.sleep(max(self._swept_s + PACE_S - self._clock.monotonic(), 0.0))
-        self._swept_s = self._clock.monotonic()
+        await self._clock.sleep(max(self._next_s - self._clock.monotonic(), 0.0))
+        began_s = self._clock.monotonic()
         if not self._in_session():
             return self._coordinator.ttl_s
-        facts = await self._look()
-        won = await self._act(facts)
+        try:
+            facts = await self._look()
+            won = await self._act(facts)
+        finally:
+            took_s = self._clock.monotonic() - began_s
+            self._next_s = began_s + max(PACE_S, took_s + min(IDLE_SHARE * took_s, self._coordinator.ttl_s / 4))
         self._listen()
         return self._rest_s(facts, won)
+
+    async def _read_limit(self) -> int:
+        drained = await self._known.drained()
+        active = [peer for peer in await self._known.peers() if peer.name not in drained]
+        return limit(len(await self._known.jobs()), len(active), self._config.faults)
 
     def lose(self) -> None:
         """The session is over: others may have the jobs."""
@@ -100,19 +115,19 @@ class Claimer(Loop):
             return False
         if self._session != self._attendant.session:
             self._mine.clear()
+            self._doubtful.clear()
             self._session = self._attendant.session
         return True
 
     async def _look(self) -> Sweep:
         """Read everything once, this scheduler's own listing first (S0.26: 5)."""
         drained = await self._known.drained()
-        if not self._listening:
-            on_notice(self._coordinator, "drain", self.wake)  # S0.26: 6
-            on_notice(self._coordinator, "release", self._doubt)
+        self._watch()
         jobs = await self._known.jobs()
         owned = await self._known.owned(FOLDER)
         if self._unsure:
-            await self._adopt()
+            await self._find_own()
+        await self._settle_doubts(owned)
         self._mine = {job_id: fence for job_id, fence in self._mine.items() if job_id in owned}
         return Sweep(
             name=self._attendant.peer.name,
@@ -156,7 +171,7 @@ class Claimer(Loop):
         try:
             won = await self._coordinator.claim({f"{FOLDER}/{job_id}": name for job_id in job_ids})
         except CoordinatorError:
-            self._unsure = True  # some may be ours without our knowing
+            self._doubtful.update(job_ids)  # some may be ours without our knowing
             raise
         if session != self._attendant.session:
             return 0
@@ -165,12 +180,13 @@ class Claimer(Loop):
 
     async def _release(self, job_ids: Iterable[int]) -> None:
         """First fire them no more, then let others have them."""
-        fences = [(f"{FOLDER}/{job_id}", self._mine.pop(job_id)) for job_id in job_ids if job_id in self._mine]
+        fences = [(job_id, self._mine.pop(job_id)) for job_id in job_ids if job_id in self._mine]
         try:
             for start in range(0, len(fences), CLAIM_MAX):
-                await self._coordinator.release(dict(fences[start : start + CLAIM_MAX]))
+                some = fences[start : start + CLAIM_MAX]
+                await self._coordinator.release({f"{FOLDER}/{job_id}": fence for job_id, fence in some})
         except CoordinatorError:
-            self._unsure = True
+            self._doubtful.update(job_id for job_id, _ in fences)
             raise
 
     async def _give(self, facts: Sweep) -> None:
@@ -199,8 +215,14 @@ class Claimer(Loop):
         self._unsure = True
         self.wake()
 
-    async def _adopt(self) -> None:
-        """Find claims of this session whose winning, or whose end, was never answered."""
+    async def _settle_doubts(self, owned: frozenset[int]) -> None:
+        """Ask again for what was never answered: who claims what it has already is told so."""
+        doubtful = sorted(self._doubtful & owned)
+        self._doubtful.clear()
+        await self._claim(doubtful)
+
+    async def _find_own(self) -> None:
+        """Look which claims are this session's."""
         self._unsure = False  # before the look: doubts that come meanwhile ask for another
         try:
             entries = await self._coordinator.read(FOLDER)
@@ -208,6 +230,13 @@ class Claimer(Loop):
             self._unsure = True
             raise
         self._mine = {int(it.name): it.fence for it in entries if it.session == self._session and it.name.isdigit()}
+
+    def _watch(self) -> None:
+        """S0.26: 6, before the first sweep."""
+        if not self._watching:
+            self._watching = True
+            on_notice(self._coordinator, "drain", self.wake)
+            on_notice(self._coordinator, "release", self._doubt)
 
     def _listen(self) -> None:
         """S0.26: 8, after the first sweep."""
@@ -224,9 +253,9 @@ class Claimer(Loop):
 
 def _spread(name: str) -> Order:
     """Each scheduler tries in an order of its own, so that they seldom try for the same job at a time."""
-    seed = sum(name.encode())
+    seed = int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "big")
 
     def order(job_ids: Iterable[int]) -> Sequence[int]:
-        return sorted(job_ids, key=lambda job_id: ((job_id * 2654435761 + seed * 40503) % 2**32, job_id))
+        return sorted(job_ids, key=lambda job_id: ((job_id * 2654435761 % 2**32) ^ seed, job_id))
 
     return order

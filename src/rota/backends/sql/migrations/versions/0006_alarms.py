@@ -8,7 +8,7 @@ from sqlalchemy.dialects.mysql import MEDIUMTEXT
 from rota.backends.sql.migrations.steps import create_index, create_table
 
 revision = "0006"
-down_revision = "0004"
+down_revision = "0005"
 
 _LONG_TEXT = Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb")
 

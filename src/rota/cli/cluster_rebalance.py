@@ -1,4 +1,4 @@
-"""`rota cluster rebalance|pause|resume`."""
+"""`rota cluster rebalance`: share the jobs out evenly."""
 
 from __future__ import annotations
 

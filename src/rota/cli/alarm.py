@@ -1,0 +1,196 @@
+"""`rota alarm`: who is told of what, by mail, webhook or command."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+from rota.cli.given import LIMIT
+from rota.cli.lazy import Group, Seconds
+from rota.cli.output import as_json, said, say_json, table
+from rota.cli.session import Session, ask
+from rota.cli.words import count, iso, short
+from rota.control import RuleState
+from rota.model.alarm import LATE_S, MERGE_S, Alarm, AlarmRule, Channel, ChannelKind, Delivery
+
+
+@click.group(cls=Group)
+def alarm() -> None:
+    """Set, list, remove who is told of what; test a channel; see what was told."""
+
+
+@alarm.command(name="set")
+@click.option(
+    "--scope",
+    default="cluster",
+    show_default=True,
+    metavar="SCOPE",
+    help="cluster, tenant/T, project/T/P or job/T/P/J.",
+)
+@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="What to tell of; may be repeated. [default: all]")
+@click.option("--mail", metavar="ADDRESS", help="Tell by mail.")
+@click.option("--webhook", metavar="URL", help="Tell by a signed POST.")
+@click.option("--command", metavar="ARGV", help="Tell a program; quoted as for a shell, but no shell runs it.")
+@click.option("--name", metavar="NAME", help="The rule's name. [default: from scope and channel]")
+@click.option(
+    "--merge-s",
+    type=Seconds(),
+    default=MERGE_S,
+    show_default=True,
+    help="Alarms of one kind within that are one message.",
+)
+@click.option(
+    "--late-s", type=Seconds(), default=LATE_S, show_default=True, help="late_start: so long after start_within_s."
+)
+@click.option("--secret", metavar="TEXT", help="What a webhook is signed with. [default: made and shown]")
+@click.pass_context
+def set_(ctx: click.Context, /, **given: Any) -> None:
+    """Make a rule, or change it. It is told of what happens from now on, in its scope and all that lies in it."""
+    ways = {str(kind): given.pop(kind) for kind in ChannelKind}
+    named = {way: to for way, to in ways.items() if to is not None}
+    if len(named) != 1:
+        raise click.UsageError("say whom to tell: one of --mail, --webhook, --command", ctx)
+    ((way, to),) = named.items()
+
+    async def work(session: Session) -> AlarmRule:
+        return await session.control.set_alarm(way, _argv(ctx, to) if way == ChannelKind.COMMAND else to, **given)
+
+    rule = ask(ctx, work)
+    shown = _shape(RuleState(rule)) | ({"secret": rule.channel.secret} if rule.channel.secret else {})
+    signed = f"\nit is signed with the secret {rule.channel.secret}" if rule.channel.secret else ""
+    said(ctx, shown, f"rule {rule.name}: {_kinds(rule)} in {rule.scope} to {_to(rule.channel)}{signed}")
+
+
+@alarm.command(name="list")
+@click.pass_context
+def list_(ctx: click.Context) -> None:
+    """List the rules, and whether they reach whom they should."""
+
+    async def work(session: Session) -> list[RuleState]:
+        return await session.control.alarm_states()
+
+    found = ask(ctx, work)
+    if as_json(ctx):
+        say_json([_shape(it) for it in found])
+    elif not found:
+        print("nobody is told of anything; begin with: rota alarm set --mail you@example.com")
+    else:
+        table(["RULE", "SCOPE", "KINDS", "TO", "MERGE", "WAITING", "LAST"], [_row(it) for it in found])
+
+
+@alarm.command()
+@click.argument("name", metavar="RULE")
+@click.pass_context
+def remove(ctx: click.Context, name: str) -> None:
+    """Forget a rule, and what is on its way by it."""
+
+    async def work(session: Session) -> None:
+        await session.control.remove_alarm(name)
+
+    ask(ctx, work)
+    said(ctx, {"name": name, "removed": True}, f"rule {name} is removed")
+
+
+@alarm.command()
+@click.argument("name", metavar="RULE")
+@click.pass_context
+def test(ctx: click.Context, name: str) -> None:
+    """Send a test through the channel of a rule, from this host, and say what came back."""
+
+    async def work(session: Session) -> str:
+        from rota.wiring import courier
+
+        return await session.control.test_alarm(name, courier(session.config, session.clock))
+
+    answer = ask(ctx, work)
+    said(ctx, {"name": name, "answer": answer}, f"sent; the answer: {answer}")
+
+
+@alarm.command()
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="How many.")
+@click.pass_context
+def history(ctx: click.Context, limit: int) -> None:
+    """List the newest alarms, and who was told of them."""
+
+    async def work(session: Session) -> tuple[tuple[Alarm, ...], dict[int, list[Delivery]]]:
+        return await session.control.told_alarms(limit=limit)
+
+    alarms, told = ask(ctx, work)
+    if as_json(ctx):
+        say_json([_alarm_shape(it, told.get(it.id, [])) for it in alarms])
+    elif not alarms:
+        print("no alarms")
+    else:
+        rows = [(short(it.at), str(it.kind), it.text or "-", _told(told.get(it.id, []))) for it in alarms]
+        table(["AT", "KIND", "WHAT", "TOLD"], rows)
+
+
+def _argv(ctx: click.Context, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise click.BadParameter(f"cannot be split into arguments: {error}", ctx, param_hint="--command") from None
+
+
+def _kinds(rule: AlarmRule) -> str:
+    return ", ".join(rule.kinds) or "all"
+
+
+def _to(channel: Channel) -> str:
+    return shlex.join(channel.to) if channel.kind is ChannelKind.COMMAND else channel.to[0]
+
+
+def _row(it: RuleState) -> tuple[str, ...]:
+    rule, last = it.rule, it.last
+    said_last = "-" if last is None else f"{'arrived' if last.arrived else 'failed'}: {last.answer[:60]}"
+    return rule.name, rule.scope, _kinds(rule), _to(rule.channel), f"{rule.merge_s:g} s", str(it.pending), said_last
+
+
+def _shape(it: RuleState) -> dict[str, object]:
+    rule, last = it.rule, it.last
+    return {
+        "name": rule.name,
+        "scope": rule.scope,
+        "kinds": [str(kind) for kind in rule.kinds],
+        "channel": str(rule.channel.kind),
+        "to": list(rule.channel.to),
+        "merge_s": rule.merge_s,
+        "late_s": rule.late_s,
+        "since_at": iso(rule.since_at),
+        "pending": it.pending,
+        "last": None if last is None else _delivery_shape(last),
+    }
+
+
+def _delivery_shape(it: Delivery) -> dict[str, object]:
+    return {
+        "rule": it.rule,
+        "tries": it.tries,
+        "arrived": it.arrived,
+        "answer": it.answer,
+        "ended_at": iso(it.ended_at),
+    }
+
+
+def _alarm_shape(it: Alarm, told: list[Delivery]) -> dict[str, object]:
+    return {
+        "key": it.key,
+        "kind": str(it.kind),
+        "at": iso(it.at),
+        "scope": it.scope,
+        "text": it.text,
+        "open": it.is_open,
+        "run": it.run_id,
+        "told": [_delivery_shape(one) for one in told],
+    }
+
+
+def _told(told: list[Delivery]) -> str:
+    arrived = sum(it.arrived for it in told)
+    waiting = sum(it.ended_at is None for it in told)
+    parts = [count(arrived, "rule")] if arrived else []
+    parts += [f"{waiting} waiting"] if waiting else []
+    lost = len(told) - arrived - waiting
+    return ", ".join([*parts, *([f"{lost} given up"] if lost else [])]) or "-"

@@ -1,0 +1,61 @@
+"""`rota cluster doctor`: look for what is wrong or weak, and repair what is safe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from rota.cli.lazy import Command
+from rota.cli.output import as_json, coloured, say_json, table
+from rota.cli.progress import patiently
+from rota.cli.session import COORDINATOR_OPTION, Session, ask
+from rota.cli.shapes import Shape
+from rota.cli.words import count
+from rota.control import Finding, Severity
+
+BAD = 1
+"""The exit code when something does not work."""
+
+Examined = tuple[tuple[Finding, ...], tuple[str, ...]]
+
+
+@click.command(cls=Command)
+@click.option("--repair", is_flag=True, help="Repair what is safe to repair, and look again.")
+@COORDINATOR_OPTION
+@click.pass_context
+def doctor(ctx: click.Context, repair: bool) -> int:
+    """Look for what is wrong (error), what would not survive a fault (warning), and what is good to know (note). What
+    may pass by itself is looked at twice, a session apart. Ends with 1 if there is an error."""
+
+    async def work(session: Session) -> Examined:
+        done = await session.control.repair() if repair else ()
+        return await patiently(session.clock, "examining", session.control.doctor()), done
+
+    found, done = ask(ctx, work, coordinated=True)
+    bad = any(it.severity is Severity.ERROR for it in found)
+    if as_json(ctx):
+        say_json({"findings": [_shape(it) for it in found], "repaired": list(done), "healthy": not bad})
+    else:
+        _show(found, done)
+    return BAD if bad else 0
+
+
+def _show(found: Sequence[Finding], done: Sequence[str]) -> None:
+    for line in done:
+        print(f"repair: {line}")
+    if found:
+        heads = ["SEVERITY", "WHAT", "WHY IT MATTERS", "WHAT TO DO"]
+        table(heads, [(coloured(it.severity), _what(it), it.why, it.todo) for it in found])
+    counts = [sum(it.severity is severity for it in found) for severity in Severity]
+    words = ", ".join(count(number, str(severity)) for number, severity in zip(counts, Severity, strict=True))
+    print(("\n" if found else "") + words)
+
+
+def _what(it: Finding) -> str:
+    return f"{it.about}: {it.what}" if it.about else it.what
+
+
+def _shape(it: Finding) -> Shape:
+    named = {"severity": str(it.severity), "code": it.code, "about": it.about or None}
+    return {**named, "what": it.what, "why": it.why, "todo": it.todo}

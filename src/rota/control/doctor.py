@@ -1,0 +1,81 @@
+"""Examine the cluster, and repair what is safe to repair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from rota.control.survey import Surveying
+from rota.coordination.handover import key_of, read_handover, write_handover
+from rota.coordination.notice import notify
+from rota.core.cluster import ClusterFacts, stale_handovers
+from rota.core.doctor import Health, Stuck, examine, lasting, suspects
+from rota.core.explain import explain
+from rota.core.findings import Finding
+
+ITEMS_MAX = 1000
+"""How many of the oldest live items are looked at."""
+RUNS_MAX = 10
+"""How many runs with items that should have moved on are looked at closely."""
+TOPICS = ("drain", "release")
+
+
+class Doctor(Surveying):
+    """What may be asked about the health of the cluster."""
+
+    async def doctor(self) -> tuple[Finding, ...]:
+        """What is wrong or weak, the worst first. What may pass is looked at again after a session."""
+        found = examine(await self._health())
+        if not any(it.passes for it in found):
+            return found
+        await self._clock.sleep(self._coordination.ttl_s)
+        return lasting(found, examine(await self._health()))
+
+    async def repair(self) -> tuple[str, ...]:
+        """Do what harms nobody: list the jobs anew that want an owner, remove hand-overs that lead nowhere, let every
+        scheduler look again. Says what was done."""
+        done = []
+        if jobs := await self._again(lambda: self._store.misplaced(repair=True)):
+            done.append(f"listed {jobs} jobs anew as wanting an owner, or not")
+        for giver, stale in stale_handovers(await self.cluster()).items():
+            if await self._forget(giver, stale):
+                done.append(f"removed {len(stale)} hand-overs of {giver}")
+        for topic in TOPICS:
+            await self._again(partial(notify, self._coordination, self._clock, topic))
+        return (*done, "woke every scheduler")
+
+    async def _health(self) -> Health:
+        cluster = await self.cluster()
+        members = await self._again(self._store.nodes)
+        return Health(
+            cluster=cluster,
+            members=members,
+            host_at=self._clock.wall(),
+            weaknesses=await self._again(self._store.weaknesses),
+            misplaced=await self._again(self._store.misplaced),
+            stuck=await self._stuck(cluster),
+        )
+
+    async def _stuck(self, cluster: ClusterFacts) -> tuple[Stuck, ...]:
+        queued = await self._again(lambda: self._store.queued(limit=ITEMS_MAX))
+        items = {it.item_id: it.run_id for it in suspects(queued, cluster.now)}
+        found: list[Stuck] = []
+        for run_id in list(dict.fromkeys(items.values()))[:RUNS_MAX]:
+            reasons = explain(await self._again(partial(self._store.standing, run_id)))
+            found += [
+                Stuck(item_id=it.item_id, run_id=run_id, why=it.why, text=it.text)
+                for it in reasons
+                if it.item_id is not None and it.item_id in items
+            ]
+        return tuple(found)
+
+    async def _forget(self, giver: str, jobs: Sequence[int]) -> bool:
+        """Remove hand-overs, unless somebody writes there at the same time."""
+        entry = await self._entry(key_of(giver))
+        if entry is None:
+            return False
+        left = {job_id: it for job_id, it in read_handover(entry).items() if job_id not in jobs}
+        if left:
+            put = partial(self._coordination.put, entry.key, write_handover(left), version=entry.version)
+            return await self._again(put) is not None
+        return await self._again(partial(self._coordination.delete, entry.key, entry.version))

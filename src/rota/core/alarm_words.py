@@ -1,0 +1,133 @@
+"""Say whom an alarm concerns, and what happened, in one line for people. Looks at what was read, decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from rota.model.alarm import CLUSTER, Alarm, AlarmKind
+from rota.model.job import Definition, Job
+from rota.model.node import Node, NodeState
+from rota.model.run import Run
+from rota.model.work import OnExhausted, Retry
+
+
+class Known(NamedTuple):
+    """What was read about alarms: jobs and runs by id, definitions by job and version, and how items failed, by run."""
+
+    jobs: Mapping[int, Job]
+    runs: Mapping[int, Run]
+    definitions: Mapping[tuple[int, int], Definition]
+    messages: Mapping[int, str]
+
+
+def described(alarm: Alarm, known: Known) -> Alarm:
+    """The same alarm, with its scope and its words."""
+    if alarm.scope is not None:
+        return alarm
+    scope, name = _whose(alarm, known)
+    kind = AlarmKind(str(alarm.data.get("was", alarm.kind)))
+    text = _text(alarm, kind, name, known)
+    return msgspec.structs.replace(alarm, scope=scope, text=f"over: {text}" if kind is not alarm.kind else text)
+
+
+def exhausted(alarm: Alarm, known: Known) -> Alarm | None:
+    """What follows from the failure of a run whose job wants more than that."""
+    run = known.runs.get(alarm.run_id or 0)
+    if alarm.kind is not AlarmKind.RUN_FAILED or run is None:
+        return None
+    if all(it.on_exhausted is OnExhausted.FAIL for it in _retries(run, known)):
+        return None
+    _, name = _whose(alarm, known)
+    return msgspec.structs.replace(
+        alarm,
+        id=0,
+        key=f"{AlarmKind.EXHAUSTED}:{run.id}",
+        kind=AlarmKind.EXHAUSTED,
+        text=f"run {run.id} of {name} has used up its attempts",
+    )
+
+
+def node_alarms(nodes: Iterable[Node]) -> tuple[list[Alarm], list[str]]:
+    """The nodes that are disconnected, and the keys of those that are not any more: they came back, or stopped well."""
+    newest: dict[str, Node] = {}
+    for node in sorted(nodes, key=lambda it: (it.joined_at, it.id)):
+        newest[node.joined.name] = node
+    gone = [it for it in newest.values() if it.state is NodeState.DISCONNECTED]
+    present = [_disconnected(it) for it in gone]
+    ids = {it.id for it in gone}
+    return present, [_node_key(it) for it in nodes if it.id not in ids]
+
+
+def unowned_alarm(job_id: int, at: datetime, unowned_s: float) -> Alarm:
+    """A job that nobody has."""
+    return Alarm(
+        key=f"{AlarmKind.UNOWNED_JOB}:{job_id}",
+        kind=AlarmKind.UNOWNED_JOB,
+        at=at,
+        is_open=True,
+        job_id=job_id,
+        data={"unowned_s": round(unowned_s, 1)},
+    )
+
+
+def _disconnected(node: Node) -> Alarm:
+    return Alarm(
+        key=_node_key(node),
+        kind=AlarmKind.NODE_DISCONNECTED,
+        at=node.left_at or node.joined_at,
+        scope=CLUSTER,
+        text=f"node {node.joined.name} is disconnected",
+        is_open=True,
+        data={"node": node.joined.name},
+    )
+
+
+def _node_key(node: Node) -> str:
+    return f"{AlarmKind.NODE_DISCONNECTED}:{node.id}"
+
+
+def _whose(alarm: Alarm, known: Known) -> tuple[str, str]:
+    """The scope, and the name of what it is about."""
+    job, run = known.jobs.get(alarm.job_id or 0), known.runs.get(alarm.run_id or 0)
+    if job is not None:
+        return "/".join(("job", *job.definition.full_name)), f"job {job.definition.full_name}"
+    if run is not None and run.work is not None:
+        return f"tenant/{run.work.tenant}", f"tenant {run.work.tenant}"
+    return CLUSTER, f"job {alarm.job_id}"
+
+
+def _retries(run: Run, known: Known) -> list[Retry]:
+    definition = known.definitions.get((run.job_id, run.version))
+    if run.work is not None:
+        return [run.work.retry]
+    return [] if definition is None else [task.retry for task in definition.tasks]
+
+
+def _text(alarm: Alarm, kind: AlarmKind, name: str, known: Known) -> str:
+    data, why = alarm.data, known.messages.get(alarm.run_id or 0, "")
+    match kind:
+        case AlarmKind.RUN_FAILED:
+            return f"run {alarm.run_id} of {name} failed" + (f": {why}" if why else "")
+        case AlarmKind.MISSED_SLOT:
+            return f"{name} missed {_slots(known.runs.get(alarm.run_id or 0))}"
+        case AlarmKind.JOB_PAUSED:
+            return f"{name} is paused: too many of its runs failed in a row"
+        case AlarmKind.UNOWNED_JOB:
+            return f"{name} has had no owner for {data.get('unowned_s')} s"
+        case AlarmKind.LONG_RUN:
+            return f"run {alarm.run_id} of {name} {data.get('message')}, on node {data.get('node')}"
+        case AlarmKind.LATE_START:
+            return f"run {alarm.run_id} of {name} started {data.get('late_s')} s too late"
+    return f"{kind}: {name}"
+
+
+def _slots(run: Run | None) -> str:
+    if run is None or run.slot_at is None:
+        return "a slot"
+    if run.slots == 1 or run.last_slot_at is None:
+        return f"its slot {run.slot_at:%Y-%m-%d %H:%M:%SZ}"
+    return f"{run.slots} slots from {run.slot_at:%Y-%m-%d %H:%M:%SZ} to {run.last_slot_at:%Y-%m-%d %H:%M:%SZ}"

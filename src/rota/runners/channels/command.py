@@ -1,0 +1,96 @@
+"""Command: a program by its argument list, never by a shell, with the message as JSON on its input.
+
+It runs in a boundary of its own: when its time is over it is killed with everything that it started, also if this
+process is frozen or dead by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from rota.errors import Undelivered
+from rota.model.alarm import Channel, Message
+from rota.ports import Clock
+from rota.runners import environment
+from rota.runners.boundary.order import TreeSpec
+from rota.runners.boundary.tree import Tree, TreeEnd
+from rota.runners.boundary.yard import Yard
+from rota.runners.channels import feed
+from rota.runners.channels.body import body
+from rota.runners.channels.settings import CourierSettings
+
+OUTPUT_MAX = 2000
+PIECE = 64 * 1024
+
+
+async def send(settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> str:
+    """Run the program; its exit code and what it printed last are the answer."""
+    yard = await Yard.open(state_dir=Path(settings.state_dir), node=settings.node)
+    try:
+        yard.renew(clock.boottime() + settings.send_s)
+        tree = await yard.start(_spec(settings, channel, message))
+        printed, end = await _talk(tree, body(message))
+    finally:
+        await yard.close()
+    said = printed.decode(errors="replace").strip()
+    if end.code != 0:
+        raise Undelivered(f"{_how(end)}: {said}" if said else _how(end))
+    return f"exit code 0: {said}" if said else "exit code 0"
+
+
+def _spec(settings: CourierSettings, channel: Channel, message: Message) -> TreeSpec:
+    own = {"ROTA_ALARM": str(message.kind), "ROTA_MESSAGE": message.id}
+    return TreeSpec(
+        argv=(sys.executable, "-I", str(feed.__file__), *channel.to),
+        env=environment.basic(settings.environment, None, own),
+        label=f"alarm {message.id}",
+        channel=True,
+    )
+
+
+async def _talk(tree: Tree, content: bytes) -> tuple[bytes, TreeEnd]:
+    """Write the message, read what is printed, until the program is gone with all that it started."""
+    assert tree.channel is not None
+    loop = asyncio.get_running_loop()
+    feeding = loop.create_task(_feed(tree.channel, content))
+    printed = bytearray()
+
+    def read() -> None:
+        piece = b""
+        with suppress(OSError):
+            piece = os.read(tree.output, PIECE)
+        if not piece:
+            loop.remove_reader(tree.output)
+        printed.extend(piece)
+        del printed[:-OUTPUT_MAX]
+
+    loop.add_reader(tree.output, read)
+    try:
+        end = await tree.ended()
+        read()
+        return bytes(printed), end
+    finally:
+        loop.remove_reader(tree.output)
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+        tree.channel.close()
+        os.close(tree.output)
+
+
+async def _feed(channel: socket.socket, content: bytes) -> None:
+    """A program that does not read its input may end all the same."""
+    channel.setblocking(False)
+    with suppress(OSError):
+        await asyncio.get_running_loop().sock_sendall(channel, content)
+        channel.shutdown(socket.SHUT_WR)
+
+
+def _how(end: TreeEnd) -> str:
+    if end.killed_by_switch:
+        return "killed: it took too long"
+    return f"ended by signal {end.signal}" if end.code is None else f"exit code {end.code}"

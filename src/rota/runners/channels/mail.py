@@ -1,0 +1,47 @@
+"""Mail: one plain text in UTF-8, by the SMTP server of the configuration."""
+
+from __future__ import annotations
+
+from email.message import EmailMessage
+from email.utils import format_datetime
+
+import aiosmtplib
+
+from rota.errors import Undelivered
+from rota.model.alarm import Channel, Message
+from rota.ports import Clock
+from rota.runners.channels.settings import CourierSettings
+
+
+async def send(settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> str:
+    """Hand the message to the server; what it says is the answer."""
+    if not settings.smtp_host:
+        raise Undelivered("this node knows no mail server; set alarm.smtp_host and alarm.smtp_from")
+    refused, answer = await aiosmtplib.send(
+        letter(settings, clock, channel, message),
+        hostname=settings.smtp_host,
+        port=settings.smtp_port,
+        username=settings.smtp_user or None,
+        password=settings.smtp_password or None,
+        use_tls=settings.smtp_tls == "tls",
+        start_tls=settings.smtp_tls == "starttls",
+        timeout=settings.send_s,
+    )
+    if refused:
+        raise Undelivered("; ".join(f"{who}: {what.code} {what.message}" for who, what in refused.items()))
+    return answer
+
+
+def letter(settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> EmailMessage:
+    """The letter. It has the same id when it is sent again, so that a reader sees it once."""
+    sender = settings.smtp_from or f"rota@{settings.smtp_host}"
+    made = EmailMessage()
+    made["From"] = sender
+    made["To"] = channel.to[0]
+    made["Subject"] = " ".join(message.subject.split())
+    made["Date"] = format_datetime(clock.wall())
+    made["Message-ID"] = f"<{message.id}@{sender.rpartition('@')[2]}>"
+    made["Auto-Submitted"] = "auto-generated"
+    made["X-Rota-Alarm"] = str(message.kind)
+    made.set_content(f"{message.text}\n\nSent by the rule {message.rule}; see: rota alarm list\n", charset="utf-8")
+    return made

@@ -1,0 +1,324 @@
+"""What people ask of the cluster, on every store with its own coordinator: show, drain, rebalance, claim, release."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from rota.clock import SystemClock
+from rota.config import PlacementConfig
+from rota.control import Control
+from rota.coordination.handover import key_of, read_handover, write_handover
+from rota.core.define import Apply
+from rota.errors import InvalidInput, NotFound, Refused
+from rota.loops.placement.attendant import Attendant
+from rota.loops.placement.claimer import Claimer
+from rota.loops.placement.part import Part, driver
+from rota.model.cluster import Handover, Peer, Placement, Role
+from rota.model.job import Definition, JobName
+from rota.model.node import NodeState
+from rota.model.value import encode
+from rota.ports import Coordinator, Store
+from tests.contract.conftest import Open
+from tests.factories import MANUAL, a_definition, a_node, assigned, given
+
+SESSION_S = 4.0
+
+
+class Town:
+    """A store, its coordinator, and schedulers: real ones, or such that only say that they are there."""
+
+    def __init__(self, open_: Open, store: Store, stack: AsyncExitStack) -> None:
+        self._open, self._stack = open_, stack
+        self.store, self.clock = store, SystemClock()
+        self.desk = store.coordinator(self.clock, ttl_s=SESSION_S)
+        self.control = Control(store, self.clock, coordinator=self.desk)
+        self.parts: dict[str, Part] = {}
+
+    async def jobs(self, count: int) -> list[Definition]:
+        definitions = [a_definition() for _ in range(count)]
+        await self.store.change([it.full_name for it in definitions], Apply(definitions=tuple(definitions)))
+        return definitions
+
+    async def says(self, name: str, jobs: range = range(0), **peer: Any) -> Coordinator:
+        """A scheduler that claims jobs, and does nothing with them."""
+        coordinator = (await self._open()).coordinator(self.clock, ttl_s=60.0)
+        self._stack.push_async_callback(coordinator.close)
+        await coordinator.join()
+        told = Peer(**{"name": name, "incarnation": name, "placement": Placement.CLAIM, **peer})
+        await coordinator.claim({f"live/{name}": encode(told), **{f"jobs/{it}": name for it in jobs}})
+        return coordinator
+
+    async def starts(self, name: str, *, kind: str = "claim", **config: Any) -> None:
+        """A scheduler that works."""
+        store = await self._open()
+        coordinator = store.coordinator(self.clock, ttl_s=SESSION_S)
+        incarnation, placement = self.clock.token(), Placement(kind)
+        attendant = Attendant(
+            coordinator, self.clock, lambda: Peer(name=name, incarnation=incarnation, placement=placement)
+        )
+        made = driver(store, coordinator, self.clock, PlacementConfig(kind=kind, **config), attendant)
+        part = self.parts[name] = Part(coordinator=coordinator, attendant=attendant, driver=made)
+        attendant.on_entered, attendant.on_lost = made.wake, made.lose
+        tasks = [asyncio.create_task(loop.run()) for loop in part.loops]
+        self._stack.push_async_callback(self._stop, part, tasks)
+
+    async def _stop(self, part: Part, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await part.leave()
+
+    async def held(self) -> dict[str, int]:
+        return dict((await self.control.cluster()).held)
+
+    async def until_held(self, wanted: dict[str, int]) -> None:
+        async with asyncio.timeout(30):
+            while (seen := {name: count for name, count in (await self.held()).items() if count}) != wanted:
+                print(seen)
+                await asyncio.sleep(0.1)
+
+    def believed(self) -> dict[str, int]:
+        """How many jobs each scheduler believes to have."""
+        drivers = {name: part.driver for name, part in self.parts.items()}
+        return {name: len(it.held) for name, it in drivers.items() if isinstance(it, Claimer)}
+
+
+@pytest.fixture
+async def town(another: Open) -> AsyncIterator[Town]:
+    async with AsyncExitStack() as stack:
+        yield Town(another, await another(), stack)
+
+
+# Show
+
+
+async def test_an_empty_cluster_is_shown_as_one(town: Town) -> None:
+    await town.jobs(3)
+    seen = await town.control.cluster()
+    assert (seen.placement, seen.peers, len(seen.jobs), seen.unowned) == (None, (), 3, ())
+
+
+async def test_claims_are_counted_and_jobs_without_an_owner_named(town: Town) -> None:
+    jobs = await town.jobs(6)
+    await town.says("a", range(1, 4), alarm=5)
+    await town.says("b", range(4, 5), weight=2.0)
+    await town.control.drain(["c"], force=True)
+    seen = await town.control.cluster()
+    assert seen.placement is Placement.CLAIM
+    assert seen.held == {"a": 3, "b": 1}
+    assert seen.limits == {"a": 7, "b": 7}
+    assert seen.unowned == (5, 6)
+    assert await town.control.job_names(seen.unowned) == {5: jobs[4].full_name, 6: jobs[5].full_name}
+    assert [(it.name, it.roles) for it in seen.drains] == [("c", tuple(Role))]
+
+
+async def test_the_owners_of_scope_come_from_the_plan_and_its_leader_is_named(town: Town) -> None:
+    await town.jobs(5)
+    for name in "ab":
+        await town.starts(name, kind="scope")
+    async with asyncio.timeout(30):
+        while len((seen := await town.control.cluster()).held) < 2:
+            await asyncio.sleep(0.1)
+    assert (seen.placement, sum(seen.held.values()), seen.unowned) == (Placement.SCOPE, 5, ())
+    assert seen.plan is not None
+    assert seen.plan.epoch >= 1
+    assert seen.leader in ("a", "b")
+    name = JobName("default", "default", (await town.jobs(1))[0].name)
+    for verb in (town.control.claim(name), town.control.release(name), town.control.rebalance()):
+        with pytest.raises(Refused, match="the placement here is scope, which has no claims"):
+            await verb
+
+
+async def test_every_scheduler_that_ever_took_part_is_remembered(town: Town) -> None:
+    await town.starts("a")
+    async with asyncio.timeout(30):
+        while not await town.control.former_schedulers():
+            await asyncio.sleep(0.05)
+    assert [it.name for it in await town.control.former_schedulers()] == ["a"]
+
+
+# Drain
+
+
+async def test_more_than_n_are_not_drained_at_once_unless_forced(town: Town) -> None:
+    await town.jobs(4)
+    for name in "abc":
+        await town.says(name)
+    with pytest.raises(Refused, match="2 schedulers would be drained at once"):
+        await town.control.drain(["a", "b"])
+    assert (await town.store.drains()).drains == ()
+    await town.control.drain(["a"])
+    with pytest.raises(Refused, match="2 schedulers would be drained at once"):
+        await town.control.drain(["b"])
+    await town.control.drain(["b"], roles=[Role.EXECUTOR])
+    await town.control.drain(["b"], force=True)
+    assert (await town.control.cluster()).drained == {"a", "b"}
+    await town.control.undrain(["a", "b"], roles=[Role.SCHEDULER])
+    assert {it.name: it.roles for it in (await town.store.drains()).drains} == dict.fromkeys("ab", (Role.EXECUTOR,))
+
+
+async def test_the_last_scheduler_is_not_drained_while_there_are_jobs(town: Town) -> None:
+    await town.jobs(1)
+    await town.says("a")
+    with pytest.raises(Refused, match="the 0 that would be left could hold 0 of 1 jobs"):
+        await town.control.drain(["a"])
+
+
+async def test_a_drain_that_keeps_some_and_one_with_a_deadline(town: Town) -> None:
+    await town.jobs(9)
+    for name, jobs in (("a", range(1, 8)), ("b", range(8, 10)), ("c", range(0))):
+        await town.says(name, jobs)
+    await town.control.drain(["a"], roles=[Role.SCHEDULER], release=5, deadline_s=60.0)
+    (drain,) = (await town.store.drains()).drains
+    assert (drain.keep, drain.roles) == (2, (Role.SCHEDULER,))
+    assert drain.deadline_at is not None
+    left_s = (drain.deadline_at - await town.store.now()).total_seconds()
+    assert 30 < left_s <= 60
+    with pytest.raises(InvalidInput, match="release: stranger is no scheduler that claims jobs here"):
+        await town.control.drain(["stranger"], release=1)
+
+
+async def test_a_drain_is_waited_for_until_jobs_and_items_are_gone(town: Town) -> None:
+    await town.jobs(2)
+    scheduler = await town.says("a", range(1, 3))
+    await town.says("b")
+    node_id = await a_node(town.store, "a")
+    await assigned(town.store, 3)
+    assert len(await given(town.store, node_id)) == 3
+    await town.control.drain(["a"])
+    told: list[tuple[int, int]] = []
+    left = await town.control.drained(["a"], tuple(Role), lambda load: told.append(tuple(load)), 0.0)
+    assert (tuple(left), told) == ((2, 3), [(2, 3)])
+    assert tuple(await town.control.drained(["a"], [Role.SCHEDULER], lambda _: None, 0.0)) == (2, 0)
+    await scheduler.leave()
+    await town.store.leave(node_id)
+    assert (await town.control.drained(["a"], tuple(Role), lambda _: None, 30.0)).is_none
+
+
+async def test_real_schedulers_give_up_their_jobs_when_drained_and_get_them_back(town: Town) -> None:
+    await town.jobs(6)
+    for name in "abc":
+        await town.starts(name)
+    await town.until_held({"a": 2, "b": 2, "c": 2})
+    await town.control.drain(["a"])
+    assert (await town.control.drained(["a"], [Role.SCHEDULER], lambda _: None, 30.0)).is_none
+    await town.until_held({"b": 3, "c": 3})
+    await town.control.undrain(["a"])
+    await town.until_held({"a": 2, "b": 2, "c": 2})
+
+
+# Rebalance
+
+
+async def test_a_rebalance_is_shown_first_and_adds_to_what_is_on_its_way(town: Town) -> None:
+    await town.jobs(8)
+    await town.says("a", range(1, 9))
+    await town.says("b")
+    await town.desk.put(key_of("a"), write_handover({8: Handover(to="b", force=True)}))
+    _, plan = await town.control.rebalance(dry_run=True)
+    assert (plan.before, plan.after, len(plan.shifts)) == ({"a": 8, "b": 0}, {"a": 4, "b": 4}, 3)
+    (entry,) = await town.desk.read("handover")
+    assert set(read_handover(entry)) == {8}
+    await town.control.rebalance()
+    (entry,) = await town.desk.read("handover")
+    assert read_handover(entry) == {
+        8: Handover(to="b", force=True),
+        **{it.job_id: Handover(to="b") for it in plan.shifts},
+    }
+    again = await town.control.rebalance()
+    assert again[1].shifts == ()
+
+
+async def test_real_schedulers_share_the_jobs_out_when_told(town: Town) -> None:
+    await town.jobs(7)
+    await town.starts("a", automatic=False)
+    await town.until_held({"a": 7})
+    await town.starts("b", automatic=False)
+    async with asyncio.timeout(30):
+        while len((await town.control.cluster()).peers) < 2:
+            await asyncio.sleep(0.05)
+    _, plan = await town.control.rebalance()
+    told: list[int] = []
+    assert await town.control.arrived(plan.shifts, told.append, 30.0) == 3
+    assert told[-1] == 3
+    await town.until_held({"a": 4, "b": 3})
+
+
+async def test_without_anybody_there_is_nothing_to_rebalance(town: Town) -> None:
+    with pytest.raises(Refused, match="no scheduler takes part here: there is nothing to rebalance"):
+        await town.control.rebalance()
+
+
+# Claim and release
+
+
+async def test_a_job_is_not_given_to_who_has_enough_or_is_drained_unless_forced(town: Town) -> None:
+    jobs = await town.jobs(4)
+    await town.says("a", range(1, 4))
+    await town.says("b", range(4, 5))
+    await town.says("c")
+    name = jobs[3].full_name
+    with pytest.raises(Refused, match="a has 3 jobs, and its limit N is 3"):
+        await town.control.claim(name, node="a")
+    await town.control.claim(name, node="a", force=True)
+    (entry,) = await town.desk.read("handover")
+    assert (entry.name, read_handover(entry)) == ("b", {4: Handover(to="a", force=True)})
+    await town.control.drain(["c"])
+    with pytest.raises(Refused, match="c is on the offline list"):
+        await town.control.claim(name, node="c")
+    done = await town.control.claim(name, node="c", force=True)
+    assert (done.giver, done.receiver, done.undrained) == ("b", "c", True)
+    assert (await town.control.cluster()).drained == frozenset()
+    with pytest.raises(NotFound, match="no scheduler stranger"):
+        await town.control.claim(name, node="stranger")
+
+
+async def test_a_job_that_nobody_fires_has_no_owner(town: Town) -> None:
+    definition = a_definition(rule=MANUAL)
+    await town.store.change([definition.full_name], Apply(definitions=(definition,)))
+    await town.says("a")
+    with pytest.raises(Refused, match="needs no owner"):
+        await town.control.claim(definition.full_name)
+    with pytest.raises(NotFound, match="there is no job nothing"):
+        await town.control.release(JobName("default", "default", "nothing"))
+
+
+async def test_real_schedulers_take_the_job_that_is_given_to_them(town: Town) -> None:
+    jobs = await town.jobs(4)
+    await town.starts("a", automatic=False)
+    await town.until_held({"a": 4})
+    await town.starts("b", automatic=False)
+    async with asyncio.timeout(30):
+        while len((await town.control.cluster()).peers) < 2:
+            await asyncio.sleep(0.05)
+    given_ = await town.control.claim(jobs[2].full_name)
+    assert (given_.giver, given_.receiver) == ("a", "b")
+    await town.until_held({"a": 3, "b": 1})
+    assert (await town.control.cluster()).owners[given_.job_id] == "b"
+
+
+async def test_a_released_job_goes_to_whoever_may_have_it_and_its_former_owner_knows(town: Town) -> None:
+    jobs = await town.jobs(1)
+    await town.starts("a", automatic=False)
+    await town.until_held({"a": 1})
+    thief = await town.says("thief")
+    done = await town.control.release(jobs[0].full_name)
+    assert done.owner == "a"
+    won = await thief.claim({f"jobs/{done.job_id}": "thief"})
+    await town.until_held({"thief": 1} if won else {"a": 1})
+    async with asyncio.timeout(30):
+        while town.believed() != {"a": 0 if won else 1}:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_control_without_a_coordinator_still_drains_and_says_what_it_lacks(town: Town) -> None:
+    control = Control(town.store, town.clock)
+    await a_node(town.store, "a")
+    assert [it.state for it in (await control.drain(["a"])).nodes] == [NodeState.DRAINING]
+    with pytest.raises(Refused, match="there is no coordinator here"):
+        await control.cluster()

@@ -1,0 +1,167 @@
+"""Pause: nothing of a held scope fires, whatever a node has read before; afterwards misfire policies decide."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from rota.clock import SystemClock
+from rota.control import Control
+from rota.core.define import Apply
+from rota.core.fire import Fire
+from rota.errors import InvalidInput
+from rota.model.job import Definition, Job, Misfire, MisfirePolicy
+from rota.model.plan import RunFilter
+from rota.model.states import JobState, RunState, SkipReason
+from rota.model.trigger import Every, Rule
+from rota.ports import Store
+from tests.contract.conftest import Open
+from tests.factories import EVERY_SECOND, a_definition, a_due_job, allow, due_jobs, put, stored
+
+ONCE = Misfire(policy=MisfirePolicy.ONCE, grace_s=1.0)
+SKIP = Misfire(policy=MisfirePolicy.SKIP, grace_s=1.0)
+EVERY_MINUTE = Every(every_s=60.0)
+
+
+async def pending(store: Store) -> set[int]:
+    return {it.job_id for it in (await store.upcoming(within_s=1.0, limit=100)).pending}
+
+
+async def fired(store: Store) -> int:
+    return len(await store.runs(RunFilter(limit=10_000)))
+
+
+async def test_a_held_job_does_not_fire_though_a_node_has_seen_that_it_is_due(store: Store) -> None:
+    job = await a_due_job(store)
+    assert await pending(store) == {job.id}
+    await store.hold()
+    assert await pending(store) == set()
+    done = await store.fire([job.id], Fire())
+    assert done.plan.is_empty
+    assert await fired(store) == 0
+    assert (await store.named([job.definition.full_name]))[0] == job, "nothing of it has changed"
+    assert await store.unhold()
+    assert await pending(store) == {job.id}
+    assert len((await store.fire([job.id], Fire())).runs) == 1
+
+
+async def test_a_scope_holds_its_own_jobs_and_no_others(store: Store) -> None:
+    own = await a_due_job(store, tenant="acme", project="etl")
+    sibling = await a_due_job(store, tenant="acme", project="web")
+    namesake = await a_due_job(store, tenant="other", project="etl")
+    ids = [own.id, sibling.id, namesake.id]
+    await store.hold("acme", "etl")
+    assert await pending(store) == {sibling.id, namesake.id}
+    await store.hold("acme")
+    assert await pending(store) == {namesake.id}
+    assert {run.job_id for run in (await store.fire(ids, Fire())).runs} == {namesake.id}
+    assert await store.unhold("acme")
+    assert not await store.unhold("acme")
+    assert await pending(store) == {sibling.id}
+    assert {run.job_id for run in (await store.fire(ids, Fire())).runs} == {sibling.id}
+    assert [(it.tenant, it.project) for it in await store.holds()] == [("acme", "etl")]
+
+
+async def test_a_hold_lasts_and_is_seen_by_others_with_who_and_when(another: Open) -> None:
+    first, second = await another(), await another()
+    before = await first.now()
+    await first.hold("acme")
+    await first.hold("acme")
+    (hold,) = await second.holds()
+    assert (hold.tenant, hold.project, hold.actor) == ("acme", "", "test")
+    assert hold.held_at is not None
+    assert before - timedelta(seconds=1) <= hold.held_at <= await first.now()
+    assert [it.kind for it in await second.events()] == ["cluster.paused"]
+    assert await second.unhold("acme")
+    assert await first.holds() == ()
+
+
+async def test_when_a_hold_returns_nothing_fires_any_more(another: Open) -> None:
+    """A firing that was under way is waited for."""
+    firing, holding = await another(), await another()
+    for turn in range(12):
+        jobs = await due_jobs(firing, 60, rule=EVERY_SECOND, overlap=allow(10**6))
+        under_way = asyncio.ensure_future(firing.fire([job.id for job in jobs], Fire()))
+        await asyncio.sleep(0.002 * turn)
+        await holding.hold()
+        there = await fired(holding)
+        await under_way
+        assert await fired(holding) == there
+        await holding.unhold()
+
+
+async def late(store: Store, misfire: Misfire, rule: Rule | None = None) -> Job:
+    """A job that was due some minutes ago, on a whole minute."""
+    definition = a_definition(rule=rule, misfire=misfire, overlap=allow())
+    await put(store, [definition], (await store.now() - timedelta(minutes=3)).replace(second=0, microsecond=0))
+    return await stored(store, definition)
+
+
+async def test_slots_of_the_pause_follow_the_misfire_policy_afterwards(store: Store) -> None:
+    await store.hold()
+    skips, once = await late(store, SKIP), await late(store, ONCE)
+    await store.fire([skips.id, once.id], Fire())
+    assert await fired(store) == 0
+    await store.unhold()
+    runs = (await store.fire([skips.id, once.id], Fire())).runs
+    found = {run.job_id: (run.state, run.reason) for run in runs}
+    assert found == {skips.id: (RunState.SKIPPED, SkipReason.MISFIRE), once.id: (RunState.RUNNING, None)}
+
+
+async def apply(store: Store, definition: Definition) -> None:
+    """As people do, by way of control."""
+    await Control(store, SystemClock()).apply([definition])
+
+
+async def test_a_change_of_a_held_job_fires_nothing_and_its_slot_is_owed_later(store: Store) -> None:
+    job = await late(store, ONCE, EVERY_MINUTE)
+    await store.hold()
+    titled = msgspec.structs.replace(job.definition, title="new")
+    async with asyncio.timeout(20):
+        await apply(store, titled)
+    assert await fired(store) == 0
+    after = await stored(store, titled)
+    assert (after.version, after.next_slot_at) == (2, job.next_slot_at)
+    await store.unhold()
+    await store.fire([job.id], Fire())
+    assert RunState.RUNNING in {run.state for run in await store.runs(RunFilter(limit=100))}
+
+
+async def test_a_held_job_can_be_paused_deleted_and_triggered(store: Store) -> None:
+    control = Control(store, SystemClock())
+    jobs = [await late(store, ONCE) for _ in range(3)]
+    names = [job.definition.full_name for job in jobs]
+    await control.hold()
+    async with asyncio.timeout(20):
+        assert [it.state for it in await control.pause([names[0]])] == [JobState.PAUSED]
+        assert [it.state for it in await control.delete([names[1]])] == [JobState.DELETED]
+        run = await control.trigger(names[2], {})
+    assert run.state is RunState.RUNNING
+    assert [it.id for it in await store.runs(RunFilter(limit=100))] == [run.id]
+    assert [str(it) for it in await control.holds_on(names[2])] == ["everything"]
+
+
+async def test_a_new_job_of_a_held_scope_waits(store: Store) -> None:
+    await store.hold("acme")
+    definition = a_definition(rule=EVERY_SECOND, tenant="acme", overlap=allow())
+    await store.change([definition.full_name], Apply(definitions=(definition,)))
+    job = await stored(store, definition)
+    assert job.next_fire_at is not None
+    async with asyncio.timeout(20):
+        while await store.now() <= job.next_fire_at:
+            await asyncio.sleep(0.05)
+    assert (await store.fire([job.id], Fire())).plan.is_empty
+
+
+async def test_a_scope_that_is_no_name_is_refused(store: Store) -> None:
+    control = Control(store, SystemClock())
+    with pytest.raises(InvalidInput, match="tenant: the name must be"):
+        await control.hold("a b")
+    with pytest.raises(InvalidInput, match="project: a project belongs to a tenant"):
+        await control.hold("", "etl")
+    with pytest.raises(InvalidInput, match="project: the name must be"):
+        await control.unhold("acme", "/")
+    assert await store.holds() == ()
