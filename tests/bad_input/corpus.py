@@ -338,6 +338,11 @@ NUMBERS = field_entries(
     ],
 )
 
+NUMBERS += field_entries(
+    "pause_after",
+    [(0, "1 to 1000"), (1001, "1 to 1000"), (1.5, "whole"), ("3", "'3'"), (True, "true"), (None, "empty")],
+)
+
 TITLE = field_entries(
     "title",
     [

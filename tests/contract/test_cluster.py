@@ -1,17 +1,22 @@
-"""What people ask of the cluster, on every store with its own coordinator: show, drain, rebalance, claim, release."""
+"""What people ask of the cluster, on every store with its own coordinator: show, drain, rebalance, claim,
+release, doctor, dump."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, delete
 
+from rota.backends.sql import schema
+from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.config import PlacementConfig
-from rota.control import Control
+from rota.control import Control, Finding
 from rota.coordination.handover import key_of, read_handover, write_handover
 from rota.core.define import Apply
 from rota.errors import InvalidInput, NotFound, Refused
@@ -24,7 +29,7 @@ from rota.model.node import NodeState
 from rota.model.value import encode
 from rota.ports import Coordinator, Store
 from tests.contract.conftest import Open
-from tests.factories import MANUAL, a_definition, a_node, assigned, given
+from tests.factories import HANDLER, MANUAL, a_definition, a_node, assigned, given
 
 SESSION_S = 4.0
 
@@ -322,3 +327,77 @@ async def test_a_control_without_a_coordinator_still_drains_and_says_what_it_lac
     assert [it.state for it in (await control.drain(["a"])).nodes] == [NodeState.DRAINING]
     with pytest.raises(Refused, match="there is no coordinator here"):
         await control.cluster()
+
+
+# Doctor and dump
+
+
+def found_by(findings: tuple[Finding, ...]) -> set[tuple[str, str]]:
+    return {(it.code, it.about) for it in findings}
+
+
+async def test_the_doctor_finds_what_is_wrong_and_repairs_what_is_safe(town: Town) -> None:
+    await town.jobs(3)
+    await town.says("a", range(1, 3), held=2)
+    await town.says("b", range(3, 4), held=5)
+    await town.desk.put(key_of("gone"), write_handover({1: Handover(to="a"), 3: Handover(to="a")}))
+    town.desk.ttl_s = 0.1
+    before = found_by(await town.control.doctor())
+    assert {("few_schedulers", ""), ("wrong_belief", "b"), ("stale_handover", "gone")} <= before
+    assert await town.control.repair() == ("removed 1 hand-overs of gone", "woke every scheduler")
+    (entry,) = await town.desk.read("handover")
+    assert set(read_handover(entry)) == {3}, "this one is still under way"
+    assert await town.desk.get("notice/release") is not None
+    assert found_by(await town.control.doctor()) == before - {("stale_handover", "gone")}
+
+
+async def test_jobs_that_are_wrongly_listed_are_found_and_listed_anew(town: Town) -> None:
+    if not isinstance(town.store, SqlStore):
+        assert await town.store.misplaced(repair=True) == 0
+        return
+    await town.jobs(3)
+    manual = a_definition(rule=MANUAL)
+    await town.store.change([manual.full_name], Apply(definitions=(manual,)))
+    before = await town.store.placeable(-1)
+
+    def spoil(conn: Connection) -> None:
+        conn.execute(delete(schema.placed).where(schema.placed.c.job_id == 2))
+        conn.execute(schema.placed.insert().values(job_id=4))
+
+    await town.store._db.write(spoil)
+    assert await town.store.misplaced() == 2
+    assert await town.store.misplaced(repair=True) == 2
+    assert await town.store.misplaced() == 0
+    after = await town.store.placeable(before.revision)
+    assert after.jobs == before.jobs == (1, 2, 3), "and whoever has looked before looks again"
+
+
+async def test_an_item_that_nobody_can_run_is_found(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rota.core.doctor.READY_S", -60.0)
+    town.desk.ttl_s = 0.1
+    await a_node(town.store, "a", handlers=())
+    run = await assigned(town.store, 1)
+    (item,) = await town.store.items(run.id)
+    stuck = [it for it in await town.control.doctor() if it.code == "not_runnable"]
+    assert [it.about for it in stuck] == [f"item {item.id} of run {run.id}"]
+    await a_node(town.store, "b", handlers=(HANDLER,))
+    assert "not_started" in {it.code for it in await town.control.doctor()}
+
+
+async def test_a_dump_has_everything_and_gives_nobody_away(town: Town) -> None:
+    await town.jobs(2)
+    await town.says("a", range(1, 3), address="10.1.2.3:7700")
+    await a_node(town.store, "host-4711")
+    await town.control.set_quota("acme", cap=3)
+    await assigned(town.store, 2)
+    await town.control.hold("acme")
+    settings = {"store.url": "postgresql://me:s3cret@db.example/rota", "alarm.smtp_password": "s3cret"}
+    whole = await town.control.dump(settings)
+    text = json.dumps(whole)
+    assert not [it for it in ("s3cret", "db.example", "10.1.2.3", '"host"') if it in text.replace('"host":', "")]
+    assert [it["owns"] for it in whole["cluster"]["peers"]] == [2]
+    assert whole["nodes"][0]["host"] == whole["nodes"][0]["name"].removesuffix("-4711")
+    assert [(it["tenant"], it["ready"]) for it in whole["queue"]] == [("acme", 2)]
+    assert [it["name"] for it in whole["limits"]] == ["quota:acme/default"]
+    assert [it["tenant"] for it in whole["cluster"]["paused"]] == ["acme"]
+    assert "cluster.paused" in {it["kind"] for it in whole["events"]}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from rota.cli.faults import OK, UNHEALTHY
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, say_json, table
 from rota.cli.progress import patiently
@@ -13,9 +14,6 @@ from rota.cli.session import COORDINATOR_OPTION, Session, ask
 from rota.cli.shapes import Shape
 from rota.cli.words import count
 from rota.control import Finding, Severity
-
-BAD = 1
-"""The exit code when something does not work."""
 
 Examined = tuple[tuple[Finding, ...], tuple[str, ...]]
 
@@ -26,7 +24,7 @@ Examined = tuple[tuple[Finding, ...], tuple[str, ...]]
 @click.pass_context
 def doctor(ctx: click.Context, repair: bool) -> int:
     """Look for what is wrong (error), what would not survive a fault (warning), and what is good to know (note). What
-    may pass by itself is looked at twice, a session apart. Ends with 1 if there is an error."""
+    may pass by itself is looked at twice, a session apart. Ends with 7 if there is an error."""
 
     async def work(session: Session) -> Examined:
         done = await session.control.repair() if repair else ()
@@ -38,7 +36,7 @@ def doctor(ctx: click.Context, repair: bool) -> int:
         say_json({"findings": [_shape(it) for it in found], "repaired": list(done), "healthy": not bad})
     else:
         _show(found, done)
-    return BAD if bad else 0
+    return UNHEALTHY if bad else OK
 
 
 def _show(found: Sequence[Finding], done: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from rota.errors import (
     Undelivered,
 )
 
-OK, BUG, BAD_INPUT, NOT_FOUND, REFUSED, UNAVAILABLE, STORE_REFUSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
+OK, BUG, BAD_INPUT, NOT_FOUND, REFUSED, UNAVAILABLE, STORE_REFUSED, UNHEALTHY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 130
 
 EXIT_CODES = (
     (OK, "done"),
@@ -34,6 +34,7 @@ EXIT_CODES = (
     (REFUSED, "the present state forbids it"),
     (UNAVAILABLE, "the store, the coordinator or an alarm channel did not answer"),
     (STORE_REFUSED, "this store must not be used: not durable, not migrated, of a newer release"),
+    (UNHEALTHY, "the doctor found something that does not work"),
     (INTERRUPTED, "interrupted: by Ctrl-C, by a no to a question, or because nobody read the output"),
 )
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "store": ("rota.cli.store", "Migrate and check the store."),
     "config": ("rota.cli.config", "Show the configuration."),
     "bench": ("rota.cli.bench", "Measure."),
+    "sim": ("rota.cli.sim", "Try the product under faults in virtual time; what scale costs."),
 }
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in faults.EXIT_CODES)

@@ -9,6 +9,7 @@ from rota.control.alarms import Alarms, RuleState
 from rota.control.assigning import Answer, Assigned, AssignedItem, Assigning
 from rota.control.cluster import Cluster, Given, Released
 from rota.control.doctor import Doctor
+from rota.control.dump import Dump
 from rota.control.holding import Holding
 from rota.control.jobs import Action, Jobs
 from rota.control.limits import KEEP, AnyRate, Keep, Limits, QuotaState, Removed
@@ -55,7 +56,7 @@ __all__ = [
 CAP_MAX = 1_000_000
 
 
-class Control(Jobs, Runs, Limits, Assigning, Nodes, Cluster, Holding, Doctor, Alarms, Logs):
+class Control(Jobs, Runs, Limits, Assigning, Nodes, Cluster, Holding, Doctor, Dump, Alarms, Logs):
     """The verbs of an operator and of a client, over a store and, where it is about the cluster, a coordinator."""
 
 

@@ -29,9 +29,9 @@ def described(alarm: Alarm, known: Known) -> Alarm:
     if alarm.scope is not None:
         return alarm
     scope, name = _whose(alarm, known)
-    kind = AlarmKind(str(alarm.data.get("was", alarm.kind)))
-    text = _text(alarm, kind, name, known)
-    return msgspec.structs.replace(alarm, scope=scope, text=f"over: {text}" if kind is not alarm.kind else text)
+    is_over = alarm.kind is AlarmKind.RECOVERED
+    text = _text(alarm, AlarmKind(str(alarm.data["level"])) if is_over else alarm.kind, name, known)
+    return msgspec.structs.replace(alarm, scope=scope, text=f"over: {text}" if is_over else text)
 
 
 def exhausted(alarm: Alarm, known: Known) -> Alarm | None:

@@ -18,8 +18,6 @@ from importlib import resources
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from tzdata import IANA_VERSION
-
 from rota.errors import InvalidInput
 
 YEAR_MIN = 1970
@@ -47,8 +45,10 @@ def zone(name: str) -> ZoneInfo:
 
 
 def data_version() -> str:
-    """Which rules these are, like 2026a: nodes that have others may take a cron for other instants."""
-    return IANA_VERSION
+    """Which rules these are, like 2026.1: nodes that have others may take a cron for other instants."""
+    from importlib import metadata  # not cheap, and asked for by nodes only
+
+    return metadata.version("tzdata")
 
 
 def _is_known(name: object) -> bool:

@@ -58,7 +58,7 @@ class Alarm(Value, frozen=True, kw_only=True):
 
     def recovery(self, at: datetime) -> Alarm:
         """The alarm that tells of the end of this one."""
-        data: dict[str, Json] = {**self.data, "was": str(self.kind), "lasted_s": (at - self.at).total_seconds()}
+        data: dict[str, Json] = {**self.data, "level": str(self.kind), "lasted_s": (at - self.at).total_seconds()}
         return msgspec.structs.replace(
             self,
             id=0,

@@ -72,7 +72,7 @@ class Overlap(Value, frozen=True, kw_only=True):
 class Task(Value, frozen=True, kw_only=True):
     """One step of a job: a runner, what it is told, and how it is executed.
 
-    After `warn_s` a line of history says that an attempt takes long; after `timeout_s` it is asked to end, after
+    After `warn_s` there is an alarm that an attempt takes long; after `timeout_s` it is asked to end, after
     `grace_s` more it is killed. An item should start within `start_within_s` of its slot: its place in the order.
     """
 

@@ -21,7 +21,7 @@ from rota.sim.plan import Fault, Kind
 
 PATIENCE_S = 2.0
 """How long a sender waits for an answer."""
-SOMETIMES = 0.2
+SOMETIMES = 0.12
 """How often a message takes a moment although nothing is wrong."""
 MOMENT_S = 0.02
 

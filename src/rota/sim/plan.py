@@ -128,11 +128,11 @@ def draw(seed: int, placement: Placement, mode: Mode) -> Scenario:
         mode=mode,
         nodes=nodes,
         seats=chance.choice((2, 3, 4)),
-        jobs=tuple(_job(chance, n) for n in range(chance.randint(6, 9))),
+        jobs=tuple(_job(chance, n) for n in range(chance.randint(6, 8))),
         caps={"global": chance.choice((4, 5)), **{name: chance.choice((2, 3)) for name in TENANTS}},
         strategy=chance.choice(list(Strategy)),
         automatic=chance.random() < 0.7,
-        hears=chance.random() < 0.75,
+        hears=chance.random() < 0.9,
         finishers=chance.choice((1, 1, 2)),
         skews_s=tuple(round(chance.uniform(-40, 40), 1) for _ in range(nodes)),
         faults=_faults(dice(seed, "faults"), nodes, mode),
@@ -142,10 +142,10 @@ def draw(seed: int, placement: Placement, mode: Mode) -> Scenario:
 def _job(chance: Dice, number: int) -> SimJob:
     """The first two are long, so that there is always something to lose; the others come often."""
     if number < 2:
-        return SimJob(every_s=15, work_s=11.0, tenant=TENANTS[number], overlap=OverlapPolicy.FORBID)
+        return SimJob(every_s=20, work_s=12.0, tenant=TENANTS[number], overlap=OverlapPolicy.FORBID)
     policies = (OverlapPolicy.FORBID, OverlapPolicy.ALLOW, OverlapPolicy.QUEUE, OverlapPolicy.REPLACE)
     return SimJob(
-        every_s=chance.choice((5, 8, 10, 12, 20)),
+        every_s=chance.choice((6, 8, 10, 12, 20)),
         work_s=round(chance.uniform(0.05, 2.0), 2),
         tenant=chance.choice(TENANTS),
         overlap=chance.choice(policies),

@@ -91,6 +91,7 @@ def test_the_sdk_and_yaml_say_the_same() -> None:
         misfire={"policy": "all", "grace_s": 60, "per_s": 10},
         overlap={"policy": "allow", "live_max": 3, "key": "db-${region}"},
         backlog_max=50,
+        pause_after=3,
         params={"region": "eu"},
     )
     def report() -> None: ...
@@ -112,6 +113,7 @@ def test_the_sdk_and_yaml_say_the_same() -> None:
             misfire: {policy: all, grace_s: 60, per_s: 10}
             overlap: {policy: allow, live_max: 3, key: "db-${region}"}
             backlog_max: 50
+            pause_after: 3
             params: {region: eu}
             shell: ["true"]
     """

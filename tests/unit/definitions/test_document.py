@@ -74,6 +74,7 @@ def test_every_key_arrives() -> None:
     assert definition.misfire == Misfire(policy=MisfirePolicy.ALL, grace_s=90.0, count_max=5, per_s=10.0)
     assert definition.overlap == Overlap(policy=OverlapPolicy.QUEUE, queue_max=5, key="db-${region}-$$")
     assert definition.backlog_max == 7
+    assert definition.pause_after is None
     assert definition.params == {"region": "eu", "deep": {"list": [1, 2.5, None, True, "text"]}}
     argv: list[Any] = ["python", "report.py", "$(id)", "; true", "a\nb"]
     assert definition.tasks == (Task(name="main", runner="shell", config={"argv": argv}),)
@@ -139,6 +140,10 @@ def test_a_definition_survives_the_canonical_encoding() -> None:
         again = decode(encode(definition), Definition)
         assert again == definition
         assert digest(again) == digest(definition)
+
+
+def test_a_job_may_be_paused_after_some_failures() -> None:
+    assert job("every_s: 5, pause_after: 3").pause_after == 3
 
 
 def test_digests_do_not_change_from_release_to_release() -> None:

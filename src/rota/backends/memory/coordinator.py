@@ -24,7 +24,7 @@ class Realm:
 
     def expire(self) -> None:
         """End the sessions whose time is over, and their claims."""
-        over = {name for name, until_s in self.sessions.items() if until_s < self.clock.monotonic()}
+        over = [name for name, until_s in self.sessions.items() if until_s < self.clock.monotonic()]
         for name in over:
             self.end(name)
 

@@ -83,9 +83,10 @@ class Deciding(Ground):
         crowds = self._crowds(conn, keys, jobs)
         others = self._others(conn, jobs, crowds)
         concerned = () if first is None else first()
+        now = tx.read_clock()  # before the runs are read: it also writes what was kept
         ended, items = self._runs_by_id(conn, concerned), self._items_of(conn, concerned)
         facts = Facts(
-            now=tx.read_clock(),
+            now=now,
             jobs=tuple(jobs),
             crowds=crowds,
             others=tuple(others),

@@ -1,0 +1,200 @@
+"""`rota sim`: the product under simulation: virtual time, faults from a seed, judges outside of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.lazy import Group
+from rota.cli.output import as_json, facts, say_json, table
+from rota.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rota.ports import Clock
+    from rota.sim.many import Sum
+    from rota.sim.plan import Scenario
+    from rota.sim.scale import Moved
+    from rota.sim.verdict import Case, Verdict
+
+SHOWN_MAX = 5
+"""How many failing seeds are shown with their smallest plans: each costs some dozens of simulations."""
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@click.option("--seeds", type=click.IntRange(1, 100_000_000), help="how many  [default: 100; with --seed 1]")
+@click.option("--seed", type=click.IntRange(0, 2**53), help="the first  [default: 1]")
+@click.option("--placement", type=click.Choice(["claim", "scope", "beat"]), help="[default: all in turn]")
+@click.option("--mode", type=click.Choice(["safety", "liveness"]), help="[default: both in turn]")
+@click.option("--only", metavar="N,N,…", help="with one seed: leave out all faults of its plan but these")
+@click.option("--trace", is_flag=True, help="with one seed: print its plan and all that happens")
+@click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="processes")
+@click.pass_context
+def sim(
+    ctx: click.Context,
+    seeds: int | None,
+    seed: int | None,
+    placement: str | None,
+    mode: str | None,
+    only: str | None,
+    trace: bool,
+    jobs: int,
+) -> None:
+    """Try the product on clusters in virtual time, with faults drawn from seeds.
+
+    Each seed is a small cluster, 120 seconds and a plan of at least 5 faults. The exit code is 1 if a promise was broken.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from rota.model.cluster import Placement
+    from rota.sim.plan import Mode
+    from rota.sim.verdict import cases
+
+    wanted = seeds or (100 if seed is None else 1)
+    found = cases(1 if seed is None else seed, Placement(placement) if placement else None, Mode(mode) if mode else None)
+    if trace or only is not None:
+        if wanted != 1:
+            raise InvalidInput.of("seeds", "one seed at a time can be traced or cut down: name it with --seed")
+        ctx.exit(_one(ctx, next(found), only))
+    ctx.exit(_many(ctx, found, wanted, jobs))
+
+
+@sim.command()
+@click.option("--nodes", type=click.IntRange(2, 10_000), default=1000, show_default=True, help="schedulers")
+@click.option("--jobs", type=click.IntRange(1, 10_000_000), default=1_000_000, show_default=True, help="jobs")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="write a picture: FILE.svg")
+@click.pass_context
+def scale(ctx: click.Context, nodes: int, jobs: int, plot: Path | None) -> None:
+    """What a join, a leave and a crash cost under each placement, by the product's own functions."""
+    from rota.sim.plot import picture
+    from rota.sim.scale import SAMPLE, compared
+
+    found = compared(nodes, jobs)
+    if plot is not None:
+        plot.write_text(picture(found, nodes, jobs), encoding="utf-8")
+    if as_json(ctx):
+        from msgspec import to_builtins
+
+        say_json({"nodes": nodes, "jobs": jobs, "sample": min(SAMPLE, jobs), "placements": to_builtins(found)})
+        return
+    _show_scale(found, nodes, jobs, min(SAMPLE, jobs))
+
+
+def _one(ctx: click.Context, case: Case, only: str | None) -> int:
+    """One seed, with all that happened."""
+    from rota.sim.checkers import check
+    from rota.sim.plan import draw
+    from rota.sim.world import happened
+
+    scenario = draw(*case)
+    if only is not None:
+        scenario = scenario.only(_places(only, len(scenario.faults)))
+    history = happened(scenario)
+    violations = check(history)
+    if as_json(ctx):
+        from msgspec import to_builtins
+
+        answer = {"scenario": scenario, "hash": history.hash(), "violations": violations, "trace": [*history.trace()]}
+        say_json(to_builtins(answer))
+        return int(bool(violations))
+    _show_plan(scenario)
+    for line in history.trace():
+        print(line)
+    for violation in violations:
+        print(f"violation: {violation}")
+    print(f"hash {history.hash()}")
+    return int(bool(violations))
+
+
+def _many(ctx: click.Context, cases: Iterator[Case], wanted: int, processes: int) -> int:
+    from rota.sim.many import summed, verdicts
+    from rota.wiring import system_clock
+
+    clock = system_clock()
+    began_s = clock.monotonic()
+    with _shown(clock, wanted) as progress:
+        found = verdicts(cases, wanted, processes, progress)
+    total = summed(found, clock.monotonic() - began_s)
+    _say(ctx, total)
+    failing = [it for it in found if it.violations]
+    for it in failing:
+        _explain(it, shrink=it in failing[:SHOWN_MAX])
+    return int(bool(failing))
+
+
+def _say(ctx: click.Context, total: Sum) -> None:
+    from msgspec import to_builtins
+
+    figures = to_builtins(total)
+    if as_json(ctx):
+        say_json(figures)
+    else:
+        facts([(name.replace("_", " "), str(value)) for name, value in figures.items()])
+
+
+def _explain(it: Verdict, *, shrink: bool) -> None:
+    """What went wrong, what replays it, and the smallest plan that still does. On stderr: the answer is the sum."""
+    from rota.sim.plan import draw
+    from rota.sim.verdict import shrunk
+
+    print(f"\n{it.violations[0]}\n  {it.case.command}", file=sys.stderr)
+    if shrink:
+        scenario = draw(*it.case)
+        kept = shrunk(scenario, it.violations[0].kind)
+        print(f"  smallest plan: {it.case.command} --only {','.join(map(str, kept)) or 'none'}", file=sys.stderr)
+        for place in kept:
+            print(f"    {scenario.faults[place]}", file=sys.stderr)
+
+
+def _places(text: str, count: int) -> list[int]:
+    """Which faults of a plan are meant."""
+    words = [] if text in ("", "none") else text.split(",")
+    wrong = [word for word in words if not word.isascii() or not word.isdigit() or int(word) >= count]
+    if wrong:
+        raise InvalidInput.of("only", f"must be numbers from 0 to {count - 1} with commas between, or none, not {text!r}")
+    return [int(word) for word in words]
+
+
+def _show_plan(scenario: Scenario) -> None:
+    print(f"{scenario.nodes} nodes with {scenario.seats} seats, placement {scenario.placement}, caps {scenario.caps}")
+    for number, job in enumerate(scenario.jobs, start=1):
+        print(f"job {number}: every {job.every_s} s, {job.work_s:g} s of work, tenant {job.tenant}, {job.overlap}")
+    for place, fault in enumerate(scenario.faults):
+        print(f"fault {place}: {fault}")
+
+
+def _show_scale(found: Sequence[Moved], nodes: int, jobs: int, sample: int) -> None:
+    print(f"{jobs:,} jobs on {nodes:,} schedulers; what is hashed is measured on {sample:,} jobs\n")
+    columns = ("placement", "moved by join", "by leave", "by crash", "max/mean", "re-owned in", "operations")
+    rows = [
+        (
+            it.placement,
+            f"{it.join:,}",
+            f"{it.leave:,}",
+            f"{it.crash:,}",
+            f"{it.imbalance:.3f}",
+            f"{it.reown_s:.1f} s",
+            f"{it.operations:,}",
+        )
+        for it in found
+    ]
+    table(columns, rows)
+
+
+@contextmanager
+def _shown(clock: Clock, wanted: int) -> Iterator[Callable[[int], None]]:
+    """A bar for people; nothing for programs."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, get_time=clock.monotonic) as bar:
+        task = bar.add_task("seeds", total=wanted)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,287 @@
+"""The channels, each against a real other side: an SMTP server, an HTTP server on loopback, a program."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+
+from rota.clock import SystemClock
+from rota.core.alarm import message
+from rota.errors import Undelivered
+from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Message
+from rota.runners.channels import ChannelCourier, CourierSettings
+
+SECRET = "a-secret-of-this-test"
+TEXT = "Lauf 17 von Jörgs 夜間 job failed: exit code 7"
+
+
+def a_message(count: int = 1) -> Message:
+    at = datetime(2026, 1, 1, 3, tzinfo=UTC)
+    kind = AlarmKind.RUN_FAILED
+    return message("ops", [Alarm(key=f"k{n}", kind=kind, at=at, scope="cluster", text=TEXT) for n in range(count)])
+
+
+def a_rule(kind: str, *to: str) -> AlarmRule:
+    return AlarmRule(name="ops", channel=Channel(kind=ChannelKind(kind), to=to, secret=SECRET))
+
+
+def courier(tmp_path: Path, **settings: Any) -> ChannelCourier:
+    given = {"state_dir": str(tmp_path), "node": "n", "environment": dict(os.environ), **settings}
+    return ChannelCourier(CourierSettings(**given), SystemClock())
+
+
+class Mailbox:
+    """What an SMTP server got; it refuses letters to `nobody`."""
+
+    def __init__(self) -> None:
+        self.letters: list[EmailMessage] = []
+        self.users: list[str] = []
+
+    async def handle_RCPT(self, server: SMTP, session: Session, envelope: Envelope, to: str, options: list[str]) -> str:  # noqa: N802 - the server's word
+        if to.startswith("nobody@"):
+            return "550 no such user here"
+        envelope.rcpt_tos.append(to)
+        return "250 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 - the server's word
+        assert isinstance(envelope.content, bytes)
+        letter = message_from_bytes(envelope.content, policy=default)
+        assert isinstance(letter, EmailMessage)
+        self.letters.append(letter)
+        return "250 queued as 42"
+
+    def login(self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
+        assert isinstance(data, LoginPassword)
+        self.users.append(data.login.decode())
+        return AuthResult(success=data.password == b"right")
+
+
+@pytest.fixture
+def mailbox() -> Iterator[tuple[Mailbox, int]]:
+    box = Mailbox()
+    server = Controller(box, hostname="127.0.0.1", port=0, authenticator=box.login, auth_require_tls=False)
+    server.start()
+    assert server.server is not None
+    yield box, server.server.sockets[0].getsockname()[1]
+    server.stop()
+
+
+async def test_a_mail_arrives_in_utf_8_and_the_servers_word_comes_back(
+    mailbox: tuple[Mailbox, int], tmp_path: Path
+) -> None:
+    box, port = mailbox
+    post = courier(tmp_path, smtp_host="127.0.0.1", smtp_port=port, smtp_from="rota@example.com")
+    answer = await post.send(a_rule("mail", "ops@example.com"), a_message(7))
+    assert "queued as 42" in answer
+    (letter,) = box.letters
+    assert (letter["From"], letter["To"]) == ("rota@example.com", "ops@example.com")
+    assert letter["Subject"] == f"rota: run failed: 7 times, first: {TEXT}"
+    text = letter.get_content()
+    assert text.count(TEXT) == 5
+    assert "and 2 more" in text
+    assert letter["Message-ID"] == f"<{a_message(7).id}@example.com>"
+
+
+async def test_a_mail_server_is_logged_in_to(mailbox: tuple[Mailbox, int], tmp_path: Path) -> None:
+    box, port = mailbox
+    known = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_user": "rota"}
+    rule = a_rule("mail", "ops@example.com")
+    await courier(tmp_path, **known, smtp_password="right").send(rule, a_message())
+    assert (len(box.letters), box.users) == (1, ["rota"])
+    with pytest.raises(Undelivered, match="(?i)auth"):
+        await courier(tmp_path, **known, smtp_password="wrong").send(rule, a_message())
+    assert len(box.letters) == 1
+
+
+async def test_a_mail_that_is_refused_is_undelivered_with_the_reason(
+    mailbox: tuple[Mailbox, int], tmp_path: Path
+) -> None:
+    box, port = mailbox
+    post = courier(tmp_path, smtp_host="127.0.0.1", smtp_port=port)
+    with pytest.raises(Undelivered, match="no such user here"):
+        await post.send(a_rule("mail", "nobody@example.com"), a_message())
+    assert box.letters == []
+    with pytest.raises(Undelivered, match="smtp_host"):
+        await courier(tmp_path).send(a_rule("mail", "ops@example.com"), a_message())
+
+
+async def test_a_line_break_in_a_text_makes_no_header(mailbox: tuple[Mailbox, int], tmp_path: Path) -> None:
+    box, port = mailbox
+    post = courier(tmp_path, smtp_host="127.0.0.1", smtp_port=port)
+    alarm = Alarm(
+        key="k", kind=AlarmKind.RUN_FAILED, at=datetime(2026, 1, 1, tzinfo=UTC), text="x\r\nBcc: spy@example.com"
+    )
+    await post.send(a_rule("mail", "ops@example.com"), message("ops", [alarm]))
+    (letter,) = box.letters
+    assert "Bcc" not in letter
+    assert letter["Subject"] == "rota: run failed: x Bcc: spy@example.com"
+
+
+class Request(NamedTuple):
+    head: dict[str, str]
+    body: bytes
+
+
+class Hook:
+    """An HTTP server that answers as it is told, or not at all."""
+
+    def __init__(self, answer: bytes | None) -> None:
+        self._answer = answer
+        self.got: list[Request] = []
+        self.port = 0
+        self.ended = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        head = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines if line)}
+        self.got.append(Request({"": first, **head}, await reader.readexactly(int(head["content-length"]))))
+        if self._answer is not None:
+            writer.write(self._answer)
+            await writer.drain()
+        else:
+            await reader.read()
+        self.ended.set()
+        writer.close()
+
+
+@asynccontextmanager
+async def a_hook(answer: bytes | None = b"HTTP/1.1 204 No Content\r\n\r\n") -> AsyncIterator[Hook]:
+    hook = Hook(answer)
+    server = await asyncio.start_server(hook.serve, "127.0.0.1", 0)
+    hook.port = server.sockets[0].getsockname()[1]
+    try:
+        yield hook
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_webhook_gets_json_with_a_signature_that_can_be_checked(tmp_path: Path) -> None:
+    async with a_hook() as hook:
+        post = courier(tmp_path, hosts=(f"127.0.0.1:{hook.port}",))
+        answer = await post.send(a_rule("webhook", f"http://127.0.0.1:{hook.port}/alarms?x=1"), a_message(3))
+    assert answer == "HTTP/1.1 204 No Content"
+    (request,) = hook.got
+    assert request.head[""] == "POST /alarms?x=1 HTTP/1.1"
+    body = json.loads(request.body)
+    assert (body["kind"], body["count"], body["rule"]) == ("run_failed", 3, "ops")
+    assert [it["text"] for it in body["first"]] == [TEXT] * 3
+    assert request.head["x-rota-message"] == body["id"]
+    stamp, _, signed = request.head["x-rota-signature"].partition(",")
+    at_s = stamp.removeprefix("t=")
+    assert abs(int(at_s) - datetime.now(UTC).timestamp()) < 60
+    right = hmac.new(SECRET.encode(), f"{at_s}.".encode() + request.body, hashlib.sha256).hexdigest()
+    assert signed == f"v1={right}"
+
+
+async def test_a_private_address_is_called_only_if_it_is_allowed_by_name(tmp_path: Path) -> None:
+    async with a_hook() as hook:
+        for hosts in ((), ("localhost",), (f"127.0.0.1:{hook.port + 1}",)):
+            with pytest.raises(Undelivered, match="not public.*alarm.hosts"):
+                await courier(tmp_path, hosts=hosts).send(
+                    a_rule("webhook", f"http://127.0.0.1:{hook.port}/"), a_message()
+                )
+    assert hook.got == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.1 500 Oh No\r\n\r\n", "500 Oh No"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://example.com\r\n\r\n", "302 Found"),
+        (b"SSH-2.0-hello\r\n", "SSH-2.0"),
+        (b"", "not HTTP"),
+        (b"x" * 100_000, "not HTTP"),
+    ],
+)
+async def test_a_webhook_that_does_not_say_yes_is_undelivered(tmp_path: Path, answer: bytes, reason: str) -> None:
+    async with a_hook(answer) as hook:
+        post = courier(tmp_path, hosts=("127.0.0.1",))
+        with pytest.raises(Undelivered, match=reason):
+            await post.send(a_rule("webhook", f"http://127.0.0.1:{hook.port}/"), a_message())
+
+
+async def test_a_webhook_that_hangs_is_cut_off(tmp_path: Path) -> None:
+    async with a_hook(None) as hook:
+        post = courier(tmp_path, hosts=("127.0.0.1",), send_s=0.3)
+        with pytest.raises(Undelivered, match=r"no answer within 0.3 s"):
+            await post.send(a_rule("webhook", f"http://127.0.0.1:{hook.port}/"), a_message())
+        await asyncio.wait_for(hook.ended.wait(), 30)
+
+
+async def test_nobody_listening_is_undelivered(tmp_path: Path) -> None:
+    async with a_hook() as hook:
+        port = hook.port
+    post = courier(tmp_path, hosts=("127.0.0.1",))
+    with pytest.raises(Undelivered, match="Connect"):
+        await post.send(a_rule("webhook", f"http://127.0.0.1:{port}/"), a_message())
+
+
+async def test_a_command_gets_the_message_on_its_input_and_no_shell_sees_it(tmp_path: Path) -> None:
+    script = "import sys, json; d = json.load(sys.stdin); print(d['kind'], d['count'], sys.argv[1:])"
+    rule = a_rule("command", sys.executable, "-c", script, "$(id)", "; true")
+    answer = await courier(tmp_path).send(rule, a_message(2))
+    assert answer == "exit code 0: run_failed 2 ['$(id)', '; true']"
+
+
+async def test_a_large_message_and_a_program_that_reads_nothing_are_no_trouble(tmp_path: Path) -> None:
+    alarm = Alarm(key="k", kind=AlarmKind.RUN_FAILED, at=datetime(2026, 1, 1, tzinfo=UTC), text="x" * 3_000_000)
+    big = message("ops", [alarm])
+    assert await courier(tmp_path).send(a_rule("command", "true"), big) == "exit code 0"
+    counted = a_rule("command", sys.executable, "-c", "import sys; print(len(sys.stdin.read()) > 3_000_000)")
+    assert await courier(tmp_path).send(counted, big) == "exit code 0: True"
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (("sh", "-c", "echo no way; exit 3"), "exit code 3: no way"),
+        (("sh", "-c", "kill -9 $$"), "ended by signal 9"),
+        (("/no/such/program",), "cannot execute '/no/such/program': No such file"),
+    ],
+)
+async def test_a_command_that_fails_is_undelivered(tmp_path: Path, argv: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(Undelivered, match=reason):
+        await courier(tmp_path).send(a_rule("command", *argv), a_message())
+
+
+async def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"echo $$ >> {pids}; setsid sh -c 'echo $$ >> {pids}; exec sleep 1000' & wait; sleep 1000"
+    with pytest.raises(Undelivered, match="no answer within|took too long"):
+        await courier(tmp_path, send_s=3.0).send(a_rule("command", "sh", "-c", script), a_message())
+    found = pids.read_text().split()
+    assert len(found) == 2, "void: it had not started anything"
+    marks = [
+        it for it in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x001000" in _read(it) and _is_ours(it, tmp_path)
+    ]
+    assert marks == []
+    assert [it for it in tmp_path.iterdir() if it.name.startswith("agent-")] == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _is_ours(cmdline: Path, tmp_path: Path) -> bool:
+    """By its environment: it has the mark of a tree that this test has started."""
+    return b"ROTA_MESSAGE=" + a_message().id.encode() in _read(cmdline.parent / "environ")
