@@ -394,7 +394,7 @@ async def test_a_dump_has_everything_and_gives_nobody_away(town: Town) -> None:
     settings = {"store.url": "postgresql://me:s3cret@db.example/rota", "alarm.smtp_password": "s3cret"}
     whole = await town.control.dump(settings)
     text = json.dumps(whole)
-    assert not [it for it in ("s3cret", "db.example", "10.1.2.3", '"host"') if it in text.replace('"host":', "")]
+    assert not [it for it in ("s3cret", "db.example", "10.1.2.3", ': "host"') if it in text]
     assert [it["owns"] for it in whole["cluster"]["peers"]] == [2]
     assert whole["nodes"][0]["host"] == whole["nodes"][0]["name"].removesuffix("-4711")
     assert [(it["tenant"], it["ready"]) for it in whole["queue"]] == [("acme", 2)]

@@ -8,24 +8,20 @@ import hmac
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from email import message_from_bytes
-from email.message import EmailMessage
-from email.policy import default
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from rota.clock import SystemClock
 from rota.core.alarm import message
 from rota.errors import Undelivered
 from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Message
 from rota.runners.channels import ChannelCourier, CourierSettings
+from tests.servers.smtp import PASSWORD, Mailbox, mail_server
 
 SECRET = "a-secret-of-this-test"
 TEXT = "Lauf 17 von Jörgs 夜間 job failed: exit code 7"
@@ -46,50 +42,17 @@ def courier(tmp_path: Path, **settings: Any) -> ChannelCourier:
     return ChannelCourier(CourierSettings(**given), SystemClock())
 
 
-class Mailbox:
-    """What an SMTP server got; it refuses letters to `nobody`."""
-
-    def __init__(self) -> None:
-        self.letters: list[EmailMessage] = []
-        self.users: list[str] = []
-
-    async def handle_RCPT(self, server: SMTP, session: Session, envelope: Envelope, to: str, options: list[str]) -> str:  # noqa: N802 - the server's word
-        if to.startswith("nobody@"):
-            return "550 no such user here"
-        envelope.rcpt_tos.append(to)
-        return "250 OK"
-
-    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 - the server's word
-        assert isinstance(envelope.content, bytes)
-        letter = message_from_bytes(envelope.content, policy=default)
-        assert isinstance(letter, EmailMessage)
-        self.letters.append(letter)
-        return "250 queued as 42"
-
-    def login(self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
-        assert isinstance(data, LoginPassword)
-        self.users.append(data.login.decode())
-        return AuthResult(success=data.password == b"right")
-
-
 @pytest.fixture
-def mailbox() -> Iterator[tuple[Mailbox, int]]:
-    box = Mailbox()
-    server = Controller(box, hostname="127.0.0.1", port=0, authenticator=box.login, auth_require_tls=False)
-    server.start()
-    assert server.server is not None
-    yield box, server.server.sockets[0].getsockname()[1]
-    server.stop()
+async def mailbox() -> AsyncIterator[Mailbox]:
+    async with mail_server() as box:
+        yield box
 
 
-async def test_a_mail_arrives_in_utf_8_and_the_servers_word_comes_back(
-    mailbox: tuple[Mailbox, int], tmp_path: Path
-) -> None:
-    box, port = mailbox
-    post = courier(tmp_path, smtp_host="127.0.0.1", smtp_port=port, smtp_from="rota@example.com")
+async def test_a_mail_arrives_in_utf_8_and_the_servers_word_comes_back(mailbox: Mailbox, tmp_path: Path) -> None:
+    post = courier(tmp_path, smtp_host="127.0.0.1", smtp_port=mailbox.port, smtp_from="rota@example.com")
     answer = await post.send(a_rule("mail", "ops@example.com"), a_message(7))
     assert "queued as 42" in answer
-    (letter,) = box.letters
+    (letter,) = mailbox.letters
     assert (letter["From"], letter["To"]) == ("rota@example.com", "ops@example.com")
     assert letter["Subject"] == f"rota: run failed: 7 times, first: {TEXT}"
     text = letter.get_content()
@@ -98,37 +61,32 @@ async def test_a_mail_arrives_in_utf_8_and_the_servers_word_comes_back(
     assert letter["Message-ID"] == f"<{a_message(7).id}@example.com>"
 
 
-async def test_a_mail_server_is_logged_in_to(mailbox: tuple[Mailbox, int], tmp_path: Path) -> None:
-    box, port = mailbox
-    known = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_user": "rota"}
+async def test_a_mail_server_is_logged_in_to(mailbox: Mailbox, tmp_path: Path) -> None:
+    known = {"smtp_host": "127.0.0.1", "smtp_port": mailbox.port, "smtp_user": "rota"}
     rule = a_rule("mail", "ops@example.com")
-    await courier(tmp_path, **known, smtp_password="right").send(rule, a_message())
-    assert (len(box.letters), box.users) == (1, ["rota"])
-    with pytest.raises(Undelivered, match="(?i)auth"):
+    await courier(tmp_path, **known, smtp_password=PASSWORD).send(rule, a_message())
+    assert (len(mailbox.letters), mailbox.users) == (1, ["rota"])
+    with pytest.raises(Undelivered, match=r"(?i)auth"):
         await courier(tmp_path, **known, smtp_password="wrong").send(rule, a_message())
-    assert len(box.letters) == 1
+    assert len(mailbox.letters) == 1
 
 
-async def test_a_mail_that_is_refused_is_undelivered_with_the_reason(
-    mailbox: tuple[Mailbox, int], tmp_path: Path
-) -> None:
-    box, port = mailbox
-    post = courier(tmp_path, smtp_host="127.0.0.1", smtp_port=port)
+async def test_a_mail_that_is_refused_is_undelivered_with_the_reason(mailbox: Mailbox, tmp_path: Path) -> None:
+    post = courier(tmp_path, smtp_host="127.0.0.1", smtp_port=mailbox.port)
     with pytest.raises(Undelivered, match="no such user here"):
         await post.send(a_rule("mail", "nobody@example.com"), a_message())
-    assert box.letters == []
+    assert mailbox.letters == []
     with pytest.raises(Undelivered, match="smtp_host"):
         await courier(tmp_path).send(a_rule("mail", "ops@example.com"), a_message())
 
 
-async def test_a_line_break_in_a_text_makes_no_header(mailbox: tuple[Mailbox, int], tmp_path: Path) -> None:
-    box, port = mailbox
-    post = courier(tmp_path, smtp_host="127.0.0.1", smtp_port=port)
+async def test_a_line_break_in_a_text_makes_no_header(mailbox: Mailbox, tmp_path: Path) -> None:
+    post = courier(tmp_path, smtp_host="127.0.0.1", smtp_port=mailbox.port)
     alarm = Alarm(
         key="k", kind=AlarmKind.RUN_FAILED, at=datetime(2026, 1, 1, tzinfo=UTC), text="x\r\nBcc: spy@example.com"
     )
     await post.send(a_rule("mail", "ops@example.com"), message("ops", [alarm]))
-    (letter,) = box.letters
+    (letter,) = mailbox.letters
     assert "Bcc" not in letter
     assert letter["Subject"] == "rota: run failed: x Bcc: spy@example.com"
 
@@ -193,7 +151,7 @@ async def test_a_webhook_gets_json_with_a_signature_that_can_be_checked(tmp_path
 async def test_a_private_address_is_called_only_if_it_is_allowed_by_name(tmp_path: Path) -> None:
     async with a_hook() as hook:
         for hosts in ((), ("localhost",), (f"127.0.0.1:{hook.port + 1}",)):
-            with pytest.raises(Undelivered, match="not public.*alarm.hosts"):
+            with pytest.raises(Undelivered, match=r"not public.*alarm\.hosts"):
                 await courier(tmp_path, hosts=hosts).send(
                     a_rule("webhook", f"http://127.0.0.1:{hook.port}/"), a_message()
                 )
@@ -264,15 +222,21 @@ async def test_a_command_that_fails_is_undelivered(tmp_path: Path, argv: tuple[s
 async def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"echo $$ >> {pids}; setsid sh -c 'echo $$ >> {pids}; exec sleep 1000' & wait; sleep 1000"
-    with pytest.raises(Undelivered, match="no answer within|took too long"):
+    with pytest.raises(Undelivered, match=r"no answer within|took too long"):
         await courier(tmp_path, send_s=3.0).send(a_rule("command", "sh", "-c", script), a_message())
-    found = pids.read_text().split()
-    assert len(found) == 2, "void: it had not started anything"
-    marks = [
-        it for it in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x001000" in _read(it) and _is_ours(it, tmp_path)
-    ]
-    assert marks == []
-    assert [it for it in tmp_path.iterdir() if it.name.startswith("agent-")] == []
+    assert len(pids.read_text().split()) == 2, "void: it had not started anything"
+    assert left_by(a_message().id) == []
+    assert records(tmp_path) == []
+
+
+def records(folder: Path) -> list[str]:
+    return [it.name for it in folder.iterdir() if it.name.startswith("agent-")]
+
+
+def left_by(message_id: str) -> list[str]:
+    """The processes that have the mark of a message in their environment."""
+    mark = b"ROTA_MESSAGE=" + message_id.encode()
+    return [it.parent.name for it in Path("/proc").glob("[0-9]*/environ") if mark in _read(it)]
 
 
 def _read(path: Path) -> bytes:
@@ -280,8 +244,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def _is_ours(cmdline: Path, tmp_path: Path) -> bool:
-    """By its environment: it has the mark of a tree that this test has started."""
-    return b"ROTA_MESSAGE=" + a_message().id.encode() in _read(cmdline.parent / "environ")

@@ -22,7 +22,7 @@ from rota.loops.lookout import Lookout
 from rota.loops.placement.claimer import Claimer
 from rota.loops.placement.known import Known
 from rota.loops.post import LEASE_S, Post
-from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Delivery, Message, Settled
+from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Message
 from rota.model.work import Attempt, Retry
 from rota.sim.loop import SimClock, SimLoop, simulate
 from tests.factories import a_definition, a_new_node, an_end, in_order
@@ -424,5 +424,3 @@ def test_without_rules_nothing_is_kept() -> None:
         assert place.told == []
 
     office(main)
-
-

@@ -13,6 +13,7 @@ from rota.cli.output import as_json, said, say_json, table
 from rota.cli.session import Session, ask
 from rota.cli.words import count, iso, short
 from rota.control import RuleState
+from rota.errors import InvalidInput
 from rota.model.alarm import LATE_S, MERGE_S, Alarm, AlarmRule, Channel, ChannelKind, Delivery
 
 
@@ -55,7 +56,7 @@ def set_(ctx: click.Context, /, **given: Any) -> None:
     ((way, to),) = named.items()
 
     async def work(session: Session) -> AlarmRule:
-        return await session.control.set_alarm(way, _argv(ctx, to) if way == ChannelKind.COMMAND else to, **given)
+        return await session.control.set_alarm(way, _argv(to) if way == ChannelKind.COMMAND else to, **given)
 
     rule = ask(ctx, work)
     shown = _shape(RuleState(rule)) | ({"secret": rule.channel.secret} if rule.channel.secret else {})
@@ -127,11 +128,11 @@ def history(ctx: click.Context, limit: int) -> None:
         table(["AT", "KIND", "WHAT", "TOLD"], rows)
 
 
-def _argv(ctx: click.Context, text: str) -> list[str]:
+def _argv(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise click.BadParameter(f"cannot be split into arguments: {error}", ctx, param_hint="--command") from None
+        raise InvalidInput.of("--command", f"cannot be split into arguments: {error}") from None
 
 
 def _kinds(rule: AlarmRule) -> str:

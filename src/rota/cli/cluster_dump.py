@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from rota.cli.lazy import Command
 from rota.cli.output import said, say_json
 from rota.cli.session import COORDINATOR_OPTION, Session, ask, settings
 from rota.errors import InvalidInput
-from rota.version import __version__
 
 
 @click.command(cls=Command)
@@ -29,7 +29,7 @@ def dump(ctx: click.Context, output: Path | None) -> None:
     async def work(session: Session) -> dict[str, Any]:
         return await session.control.dump(found, hosts=[socket.gethostname(), socket.getfqdn()])
 
-    whole = {"version": __version__, **ask(ctx, work, coordinated=True)}
+    whole = {"version": metadata.version("rota"), **ask(ctx, work, coordinated=True)}
     if output is None:
         say_json(whole)
         return

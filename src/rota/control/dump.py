@@ -56,7 +56,11 @@ def _cluster(facts: ClusterFacts) -> dict[str, Any]:
             {**_plain(it), "owns": facts.held[it.name], "may_own": facts.limits.get(it.name)} for it in facts.peers
         ],
         "plan": _plain(facts.plan),
-        "handovers": {giver: {str(it): to.to for it, to in jobs.items()} for giver, jobs in facts.handovers.items()},
+        "handovers": [
+            {"job_id": job_id, "from": giver, "to": it.to}
+            for giver, jobs in facts.handovers.items()
+            for job_id, it in jobs.items()
+        ],
         "drained": [_plain(it) for it in facts.drains],
         "paused": [_plain(it) for it in facts.holds],
     }

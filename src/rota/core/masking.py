@@ -44,11 +44,12 @@ class Mask:
         self._addresses: dict[str, str] = {}
 
     def value(self, value: Any) -> Any:
-        """The same, in lists and objects however deep; what goes by the name of a secret is hidden."""
+        """The same, in lists and objects however deep; what goes by the name of a secret is hidden. The names of fields
+        stay: they must be ours."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(str(name)): self._field(str(name), it) for name, it in value.items()}
+            return {name: self._field(str(name), it) for name, it in value.items()}
         return [self.value(it) for it in value] if isinstance(value, list | tuple) else value
 
     def text(self, text: str) -> str:

@@ -14,7 +14,7 @@ from rota.model.entry import Entry, folder_of
 from rota.model.moment import micros
 from rota.model.plan import Committed, Rule
 from rota.ports import Clock
-from rota.sim.history import Claimed, Fired, History, Noted
+from rota.sim.history import Claimed, Fired, History, Line, Noted
 
 NOTED = ("jobs", "live", "beat", "election")
 
@@ -79,6 +79,9 @@ class WitnessStore(MemoryStore):
         if done and not more.get("seen_gone", False):
             self._history.counts.expired_leases += 1
         self._history.counts.lost_attempts += len(ends) if done else 0
+        items = ", ".join(f"{end.item_id} ({end.attempt})" for end in ends)
+        text = f"{self._history.asking} rescues node {node_id}: {items or 'nothing'}"
+        self._history.lines.append(Line(self._at_s, text if done else f"{text}; it lives"))
         return done
 
     @property

@@ -33,12 +33,12 @@ def test_texts_lose_secrets_and_places(given: str, shown: str) -> None:
 
 def test_values_are_masked_however_deep_and_by_the_name_of_their_field() -> None:
     mask = Mask(["web-1"])
-    given = {"smtp_password": "x", "token": "", "a": [{"api_token": "t", "n": 3}], "web-1": ("web-1", None, True)}
+    given = {"smtp_password": "x", "token": "", "a": [{"api_token": "t", "n": 3}], "hosts": ("web-1", None, True)}
     assert mask.value(given) == {
         "smtp_password": "***",
         "token": "",
         "a": [{"api_token": "***", "n": 3}],
-        "host-1": ["host-1", None, True],
+        "hosts": ["host-1", None, True],
     }
 
 
