@@ -261,5 +261,5 @@ MUTANTS = (
     Mutant(sweeps_only_once, ("unowned",), CLAIM, LIVENESS),
     Mutant(goes_on_by_an_old_plan, ("unowned", "two_owners"), SCOPE, LIVENESS),
     Mutant(beats_by_its_own_clock, ("late",), BEAT, LIVENESS),
-    Mutant(hands_over_to_nobody, ("bounced",), CLAIM, LIVENESS),
+    Mutant(hands_over_to_nobody, ("bounced",), CLAIM),
 )

@@ -14,6 +14,7 @@ import pytest
 from rota.backends.memory import MemoryStore
 from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.config import PlacementConfig, SchedulerConfig
+from rota.coordination.notice import notify
 from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.claimer import Claimer
 from rota.loops.placement.part import Part, driver
@@ -310,3 +311,39 @@ def test_a_name_that_is_taken_fences_who_had_it() -> None:
             task.cancel()
 
     town(main)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_scheduler_gives_up_it_does_not_take_back_though_others_are_slow_to_hear(seed: int) -> None:
+    async def main(place: Town) -> None:
+        await jobs(place, 20, every_s=10**6)
+        place.start("a")
+        await asyncio.sleep(10)
+        place.start("b")
+        slow = place.parts["b"].coordinator
+        at_once, later = slow.listen, asyncio.get_running_loop().call_later
+        slow.listen = lambda folder, wake: at_once(folder, lambda: later(1.5, wake))  # type: ignore[method-assign]
+        await asyncio.sleep(3)
+        await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
+        await notify(place.parts["a"].coordinator, place.clock, "drain")
+        await asyncio.sleep(30)
+        held = {name: len(part.driver.held) for name, part in place.parts.items() if isinstance(part.driver, Claimer)}
+        assert held == {"a": 15, "b": 5}
+        assert (await place.store.drains()).drains == ()
+
+    town(main, automatic=False, seed=seed)
+
+
+def test_a_scheduler_that_nobody_can_relieve_is_back_after_a_session() -> None:
+    async def main(place: Town) -> None:
+        await jobs(place, 20, every_s=10**6)
+        place.start("a")
+        await asyncio.sleep(10)
+        await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
+        await asyncio.sleep(40)
+        a = place.parts["a"].driver
+        assert isinstance(a, Claimer)
+        assert len(a.held) == 20
+        assert (await place.store.drains()).drains == ()
+
+    town(main, automatic=False)

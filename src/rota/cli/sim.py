@@ -55,7 +55,9 @@ def sim(
     from rota.sim.verdict import cases
 
     wanted = seeds or (100 if seed is None else 1)
-    found = cases(1 if seed is None else seed, Placement(placement) if placement else None, Mode(mode) if mode else None)
+    found = cases(
+        1 if seed is None else seed, Placement(placement) if placement else None, Mode(mode) if mode else None
+    )
     if trace or only is not None:
         if wanted != 1:
             raise InvalidInput.of("seeds", "one seed at a time can be traced or cut down: name it with --seed")
@@ -155,7 +157,9 @@ def _places(text: str, count: int) -> list[int]:
     words = [] if text in ("", "none") else text.split(",")
     wrong = [word for word in words if not word.isascii() or not word.isdigit() or int(word) >= count]
     if wrong:
-        raise InvalidInput.of("only", f"must be numbers from 0 to {count - 1} with commas between, or none, not {text!r}")
+        raise InvalidInput.of(
+            "only", f"must be numbers from 0 to {count - 1} with commas between, or none, not {text!r}"
+        )
     return [int(word) for word in words]
 
 

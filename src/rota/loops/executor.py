@@ -123,7 +123,7 @@ class Executor(Loop):
             raise
         if self._identity.id != node_id:
             return  # given up meanwhile: these items are no longer this node's
-        self._live.add(attempts)
+        attempts = self._live.add(attempts)
         self._crew.begin(attempts)
         self.begun += len(attempts)
 

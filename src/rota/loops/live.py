@@ -18,6 +18,8 @@ class Live:
 
     def __init__(self) -> None:
         self.attempts: dict[int, Attempt] = {}
+        self.given_back: set[tuple[int, int]] = set()
+        """Attempts (item, attempt) that are given back as unknown: they must not begin any more."""
         self.begun: dict[int, float] = {}
         """When attempts (by item) started, by the monotonic clock, while their start is not written yet."""
         self.written_s = 0.0
@@ -31,10 +33,13 @@ class Live:
         self.idle = asyncio.Event()
         self.idle.set()
 
-    def add(self, attempts: Sequence[Attempt]) -> None:
-        self.attempts.update((it.item_id, it) for it in attempts)
+    def add(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Take attempts in hand; says which of them may begin."""
+        taken = [it for it in attempts if (it.item_id, it.attempt) not in self.given_back]
+        self.attempts.update((it.item_id, it) for it in taken)
         if self.attempts:
             self.idle.clear()
+        return taken
 
     def started(self, attempts: Sequence[tuple[int, int, float]]) -> None:
         was_idle = not self.begun

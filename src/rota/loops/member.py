@@ -49,6 +49,7 @@ class Member(Loop):
         self._abandon = abandon
         self._ending_work = False
         self._token: str | None = None
+        self._asked_s = 0.0
         self._former_id: int | None = None
         self.draining = False
         """Whether it takes nothing more: an incarnation that joins meanwhile takes nothing either."""
@@ -61,7 +62,7 @@ class Member(Loop):
         if self._identity.id is None:
             if await self._is_replaced():
                 return self._config.lease_s / 4
-            await self._join()
+            sent_s = await self._join()
         elif not await self._store.renew(self._identity.id, lease_s=self._config.lease_s, busy=self._busy()):
             return self._given_up()
         if self._crew is not None:
@@ -69,8 +70,10 @@ class Member(Loop):
         self.joined.set()
         return max(self._config.lease_s / 4 - (self._clock.boottime() - sent_s), 0.0)
 
-    async def _join(self) -> None:
-        self._token = self._token or self._clock.token()  # the same until the store has answered
+    async def _join(self) -> float:
+        """Says when it was first asked for: a join that is repeated finds the lease as the first one left it."""
+        if self._token is None:
+            self._token, self._asked_s = self._clock.token(), self._clock.boottime()  # until the store has answered
         joined = await self._store.join(self._describe(self._token), lease_s=self._config.lease_s)
         self._token = None
         if self.draining:
@@ -79,6 +82,7 @@ class Member(Loop):
         self._identity.id = joined.id
         self._former_id = joined.id
         log.info("joined", node=self._identity.name, id=joined.id)
+        return self._asked_s
 
     async def _is_replaced(self) -> bool:
         """Whether a newer node of the same name lives: joining again would end its work, and so on in turns."""

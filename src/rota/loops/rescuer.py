@@ -94,11 +94,9 @@ class Rescuer(Loop):
         if again:
             log.error("items of this node that it does not know go back", items=[it.item_id for it in again][:20])
             policies = await self._loader.policies(again)
-            ends = [
-                _lost(it, self._identity.name, policies[it.item_id].retry, free=True)
-                for it in again
-                if it.item_id in policies
-            ]
+            again = [it for it in again if it.item_id in policies and it.item_id not in self._live.attempts]
+            self._live.given_back |= {(it.item_id, it.attempt) for it in again}  # from now on none of them may begin
+            ends = [_lost(it, self._identity.name, policies[it.item_id].retry, free=True) for it in again]
             await self._store.finish(ends, rule=Advance())
 
     def _is_anxious(self) -> bool:

@@ -58,6 +58,9 @@ class Scheduler(Loop):
         self._config = config
         self.on_fired = on_fired
         """Told of every batch that was fired."""
+        self.on_jobs: Callable[[], None] = lambda: None
+        """Told when jobs that want an owner came or went."""
+        self._placed = 0
         self._held: dict[int, float] = {}
         self.fired = 0
         """Runs written by this scheduler."""
@@ -65,6 +68,7 @@ class Scheduler(Loop):
     async def once(self) -> float:
         """Look once, then fire what falls due until it is time to look again."""
         seen = await self._store.upcoming(within_s=self._config.look_s * 1.5, limit=self._config.look_max)
+        self._notice(seen.placed)
         moment = Moment(self._clock, seen.now)
         heap: list[Due] = [(self._turn_at(it), it.job_id) for it in seen.pending if not self._is_held(it.job_id)]
         heapq.heapify(heap)
@@ -80,6 +84,12 @@ class Scheduler(Loop):
             due = _take(heap, moment.now())
             await self._fire(due, heap, retried, moment)
         return 0.0 if full else self._config.look_s - moment.elapsed()
+
+    def _notice(self, placed: int) -> None:
+        """Tell placement when jobs came or went."""
+        if placed != self._placed:
+            self._placed = placed
+            self.on_jobs()
 
     def _turn_at(self, it: Pending) -> datetime:
         """When a job is to be fired here: at its instant, or so much later if it is another's turn."""

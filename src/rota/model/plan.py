@@ -153,6 +153,8 @@ class Upcoming(Value, frozen=True, kw_only=True):
 
     now: datetime
     pending: tuple[Pending, ...] = ()
+    placed: int = 0
+    """The revision of the set of jobs that want an owner."""
 
 
 class JobFilter(Value, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ LATE_S = 1.5
 """How late a slot may be fired in calm."""
 STUCK_S = 25.0
 """How long an item may be under way in calm."""
+BACK_S = 4.0
+"""For how long a job is left to whom it was handed over to: less than a session."""
 SWEEP_S = 3.0
 """How old the number of schedulers may be that a claim went by."""
 
@@ -177,27 +179,29 @@ def survivable(history: History) -> Iterator[Violation]:
 
 
 def bounced(history: History) -> Iterator[Violation]:
-    """In calm nobody takes back at once what it has just given away."""
+    """Nobody takes back at once what it has just given away, unless somebody came or went meanwhile."""
     released: dict[tuple[str, str], float] = {}
     for it in history.entries:
-        if not it.key.startswith("jobs/") or it.at_s < CALM_S:
-            continue
-        if it.gone:
+        if it.key.startswith("live/"):
+            released.clear()
+        elif it.key.startswith("jobs/") and it.gone:
             released[it.key, it.session] = it.at_s
-        elif it.at_s - released.get((it.key, it.session), -1e9) < 4.0:
+        elif it.key.startswith("jobs/") and it.at_s - released.get((it.key, it.session), -1e9) < BACK_S:
             yield Violation(kind="bounced", at_s=it.at_s, text=f"{it.value} takes back {it.key}")
 
 
 def stuck(history: History) -> Iterator[Violation]:
     """After calm no item is left that was there long ago."""
+    longest_s = 1.5 * max(job.work_s for job in history.scenario.jobs)
     for it in history.stuck:
-        if history.end_s - it.since_s > STUCK_S:
+        work_s = longest_s if it.state == "running" else 0.0
+        if history.end_s - it.since_s > STUCK_S + work_s:
             text = f"item {it.item_id} is {it.state} since {it.since_s:.1f} s"
             yield Violation(kind="stuck", at_s=history.end_s, text=text)
 
 
-SAFETY: Sequence[Callable[[History], Iterator[Violation]]] = (slots, two_attempts, caps, stale, above_limit)
-LIVENESS: Sequence[Callable[[History], Iterator[Violation]]] = (owners, late, even, survivable, bounced, stuck)
+SAFETY: Sequence[Callable[[History], Iterator[Violation]]] = (slots, two_attempts, caps, stale, above_limit, bounced)
+LIVENESS: Sequence[Callable[[History], Iterator[Violation]]] = (owners, late, even, survivable, stuck)
 
 
 class _Lives:

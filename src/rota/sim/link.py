@@ -79,7 +79,7 @@ class Link:
         self._history = history
         self._counts = history.counts
         self._faults: list[Fault] = []
-        self._late_s = 0.0
+        self._late_s = self._slow_s = 0.0
         self._lossy = 0.0
         self._out = self._in = False
         self._bad_notices: float = 0.0
@@ -139,9 +139,9 @@ class Link:
     def _weigh(self) -> None:
         kinds = {it.kind for it in self._faults}
         self._out, self._in = bool(kinds & _OUT), bool(kinds & _IN)
-        self._late_s = max((it.much for it in self._faults if it.kind is Kind.SLOW), default=0.0)
-        self._lossy = max((it.much for it in self._faults if it.kind is Kind.LOST_REPLIES), default=0.0)
-        self._bad_notices = max((it.much for it in self._faults if it.kind is Kind.NOTICES), default=0.0)
+        worst = {kind: max(it.much for it in self._faults if it.kind is kind) for kind in kinds}
+        self._late_s, self._slow_s = worst.get(Kind.SLOW, 0.0), worst.get(Kind.SLOW_REPLIES, 0.0)
+        self._lossy, self._bad_notices = worst.get(Kind.LOST_REPLIES, 0.0), worst.get(Kind.NOTICES, 0.0)
 
     def _delay_s(self) -> float:
         return self._chance.random() * (self._late_s or MOMENT_S)
@@ -158,7 +158,7 @@ class Link:
         except Exception as error:  # noqa: BLE001 - an answer like any other
             self._loop.call_later(self._delay_s(), self._refuse, answer, error, sent_s)
             return
-        self._loop.call_later(self._delay_s(), self._reply, answer, result, sent_s)
+        self._loop.call_later(max(self._delay_s(), self._chance.random() * self._slow_s), self._reply, answer, result, sent_s)
 
     def _reply(self, answer: asyncio.Future[Any], result: Any, sent_s: float) -> None:
         lost = self._in or (self._lossy > 0 and self._chance.random() < self._lossy)

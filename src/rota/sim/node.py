@@ -150,7 +150,12 @@ class SimNode:
                 abandon=executor.abandon,
             ),
             firing=[scheduler, *part.loops],
-            working=[dispatcher, PatientRescuer(store, self.clock, LEASE, identity, crew, loader, live), executor, *finishers],
+            working=[
+                dispatcher,
+                PatientRescuer(store, self.clock, LEASE, identity, crew, loader, live),
+                executor,
+                *finishers,
+            ],
             execution=Execution(crew=crew, live=live, executor=executor),
             part=part,
         )

@@ -50,6 +50,8 @@ class Kind(StrEnum):
     """One way: requests do not arrive; notices do."""
     SLOW = "slow"
     """Requests and replies of a node take up to `much` seconds."""
+    SLOW_REPLIES = "slow_replies"
+    """One way: requests are quick, replies take up to `much` seconds."""
     NOTICES = "notices"
     """Notices are late, lost, doubled, out of order."""
     LOST_REPLIES = "lost_replies"
@@ -142,7 +144,7 @@ def draw(seed: int, placement: Placement, mode: Mode) -> Scenario:
 def _job(chance: Dice, number: int) -> SimJob:
     """The first two are long, so that there is always something to lose; the others come often."""
     if number < 2:
-        return SimJob(every_s=20, work_s=12.0, tenant=TENANTS[number], overlap=OverlapPolicy.FORBID)
+        return SimJob(every_s=30, work_s=20.0, tenant=TENANTS[number], overlap=OverlapPolicy.FORBID)
     policies = (OverlapPolicy.FORBID, OverlapPolicy.ALLOW, OverlapPolicy.QUEUE, OverlapPolicy.REPLACE)
     return SimJob(
         every_s=chance.choice((6, 8, 10, 12, 20)),
@@ -176,6 +178,7 @@ def _fault(chance: Dice, kind: Kind, nodes: int, until_s: float) -> Fault:
     for_s = 0.0 if kind in _POINTS else round(chance.uniform(min(0.3, longest_s), longest_s), 1)
     much = {
         Kind.SLOW: chance.uniform(0.2, 2.5),
+        Kind.SLOW_REPLIES: chance.uniform(0.5, 2.2),
         Kind.NOTICES: chance.uniform(0.5, 5),
         Kind.LOST_REPLIES: chance.uniform(0.2, 0.9),
         Kind.STEP_NODE: chance.uniform(-60, 60),
@@ -187,12 +190,13 @@ def _fault(chance: Dice, kind: Kind, nodes: int, until_s: float) -> Fault:
 
 
 def _chain(chance: Dice, nodes: int, until_s: float) -> list[Fault]:
-    """A slow node stands still, and is cut off when it goes on: what it knows is old, and it cannot ask."""
+    """A node whose answers are slow stands still, and is cut off when it goes on: what it knows is old, and it cannot
+    ask."""
     node, at_s = chance.randrange(nodes), round(chance.uniform(8, until_s - 36), 1)
-    pause_s = round(chance.uniform(3, 8), 1)
-    cut_at_s = round(at_s + chance.uniform(1.0, pause_s), 1)
+    pause_s = round(chance.uniform(4, 8), 1)
+    cut_at_s = round(at_s + chance.uniform(2.0, pause_s), 1)
     return [
-        Fault(at_s=round(at_s - 5, 1), kind=Kind.SLOW, node=node, for_s=8.0, much=1.9),
+        Fault(at_s=round(at_s - 5, 1), kind=Kind.SLOW_REPLIES, node=node, for_s=8.0, much=1.9),
         Fault(at_s=at_s, kind=Kind.PAUSE_AGENT, node=node, for_s=pause_s),
         Fault(at_s=cut_at_s, kind=Kind.CUT_STORE, node=node, for_s=20.0),
     ]

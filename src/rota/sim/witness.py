@@ -54,7 +54,9 @@ class WitnessStore(MemoryStore):
     def note_fired(self, done: Committed) -> Committed:
         for run in done.runs:
             assert run.slot_at is not None
-            fired = Fired(self._at_s, micros(done.now), run.job_id, micros(run.slot_at), run.slots, self._history.asking)
+            fired = Fired(
+                self._at_s, micros(done.now), run.job_id, micros(run.slot_at), run.slots, self._history.asking
+            )
             self._history.fired.append(fired)
         return done
 

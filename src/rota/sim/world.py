@@ -30,7 +30,7 @@ RETRY = Retry(max=2, backoff=Backoff(seconds=(0.5,)), lost_max=10)
 
 _STORE = frozenset({Kind.CUT_STORE, Kind.MUTE_STORE, Kind.DEAF_STORE, Kind.OUTAGE_STORE, Kind.LOST_REPLIES})
 _COORDINATOR = frozenset({Kind.CUT_COORDINATOR, Kind.MUTE_COORDINATOR, Kind.OUTAGE_COORDINATOR})
-_BOTH = frozenset({Kind.SLOW, Kind.NOTICES})
+_BOTH = frozenset({Kind.SLOW, Kind.SLOW_REPLIES, Kind.NOTICES})
 
 
 def happened(scenario: Scenario) -> History:

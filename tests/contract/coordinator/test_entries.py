@@ -75,14 +75,16 @@ async def test_a_claim_is_not_written_over(a: Coordinator, b: Coordinator) -> No
 async def test_a_folder_shows_what_is_directly_in_it(a: Coordinator) -> None:
     await a.put("live", "the plan")
     await a.claim({"live/b": "2", "live/a": "1", "live/a.b-c_D": "3"})
-    await a.put("live/a/below", "4")
-    await a.put("lives/x", "5")
+    await a.put("live/kept", "4")
+    await a.put("live/kept/below", "5")
+    await a.put("lives/x", "6")
     assert [(it.key, it.name, it.value) for it in await a.read("live")] == [
         ("live/a", "a", "1"),
         ("live/a.b-c_D", "a.b-c_D", "3"),
         ("live/b", "b", "2"),
+        ("live/kept", "kept", "4"),
     ]
-    assert await a.keys("live") == {"live/a", "live/a.b-c_D", "live/b"}
+    assert await a.keys("live") == {"live/a", "live/a.b-c_D", "live/b", "live/kept"}
     assert await a.read("nothing") == ()
     assert await a.keys("nothing") == frozenset()
     assert await a.get("nothing") is None

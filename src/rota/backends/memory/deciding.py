@@ -123,6 +123,8 @@ class Deciding(Ground):
             assert self._jobs[change.was.id] == change.was, "the plan was made on other facts"
         for new_run in plan.runs:
             assert (new_run.job_id, new_run.cause, new_run.key) not in self._keys, f"{new_run.key} was fired twice"
+        if plan.new_jobs or any(change.now.is_placed != change.was.is_placed for change in plan.jobs):
+            self._placed_revision += 1
         job_ids = [self._create(new, now) for new in plan.new_jobs]
         for job in (change.now for change in plan.jobs):
             self._jobs[job.id] = job

@@ -69,8 +69,7 @@ class Ground:
         self._fenced: set[int] = set()
         self._drained: dict[str, Drain] = {}
         self._holds: dict[tuple[str, str], Hold] = {}
-        self._placed: tuple[int, ...] = ()
-        self._placed_revision = 0
+        self._placed_revision = 1
         self._events: list[Event] = []
         self._alarm_rules: dict[str, AlarmRule] = {}
         self._alarms: dict[str, Alarm] = {}

@@ -14,11 +14,10 @@ class Placing(Finishing):
     """Jobs to be placed, and nodes that take nothing more."""
 
     async def placeable(self, known: int) -> Placeable:
+        if known == self._placed_revision:
+            return Placeable(revision=known)
         jobs = tuple(sorted(job.id for job in self._jobs.values() if job.is_placed))
-        if jobs != self._placed:
-            self._placed, self._placed_revision = jobs, self._placed_revision + 1
-        unchanged = known == self._placed_revision
-        return Placeable(revision=self._placed_revision, jobs=None if unchanged else jobs)
+        return Placeable(revision=self._placed_revision, jobs=jobs)
 
     async def misplaced(self, *, repair: bool = False) -> int:
         return 0  # told from the jobs themselves

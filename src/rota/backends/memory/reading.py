@@ -31,7 +31,7 @@ class Reading(Deciding):
             and not self._is_held(job)
         ]
         due.sort(key=lambda it: (it.next_fire_at, it.job_id))
-        return Upcoming(now=now, pending=tuple(due[:limit]))
+        return Upcoming(now=now, pending=tuple(due[:limit]), placed=self._placed_revision)
 
     async def named(self, names: Sequence[JobName]) -> tuple[Job, ...]:
         return tuple(self._named(names))

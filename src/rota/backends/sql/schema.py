@@ -300,6 +300,7 @@ alarm = _table(
     UniqueConstraint("key", name="rota_alarm_key"),
     Index("rota_alarm_by_sorting", "sorted_at"),
     Index("rota_alarm_by_age", "at"),
+    Index("rota_alarm_by_level", "is_open"),
 )
 """`is_open`: a level that has not ended. `sorted_at`: when the rules were asked who shall be told."""
 

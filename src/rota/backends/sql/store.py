@@ -16,6 +16,7 @@ from datetime import datetime
 from sqlalchemy import Connection, select, true
 
 from rota.backends.sql import schema
+from rota.backends.sql.commit import PLACED
 from rota.backends.sql.alarms import Alarms
 from rota.backends.sql.coordinator import SqlCoordinator
 from rota.backends.sql.held import is_held
@@ -69,10 +70,11 @@ class SqlStore(Alarms):
         now, j = self._dialect.statement_now_us(), schema.job.c
         soon = select(j.id, j.next_fire_at).where(j.next_fire_at <= now + round(within_s * 1_000_000), ~is_held())
         first = soon.order_by(j.next_fire_at, j.id).limit(limit).subquery()
-        moment = select(now.label("now")).subquery()
-        found = conn.execute(select(moment.c.now, first).select_from(moment.outerjoin(first, true()))).all()
+        placed = select(schema.counter.c.next).where(schema.counter.c.name == PLACED).scalar_subquery()
+        moment = select(now.label("now"), placed.label("placed")).subquery()
+        found = conn.execute(select(moment, first).select_from(moment.outerjoin(first, true()))).all()
         pending = [
             Pending(job_id=row.id, next_fire_at=from_us(row.next_fire_at)) for row in found if row.id is not None
         ]
         pending.sort(key=lambda it: (it.next_fire_at, it.job_id))
-        return Upcoming(now=from_us(int(found[0].now)), pending=tuple(pending))
+        return Upcoming(now=from_us(int(found[0].now)), pending=tuple(pending), placed=found[0].placed or 0)

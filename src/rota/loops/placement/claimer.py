@@ -115,6 +115,7 @@ class Claimer(Loop):
             return False
         if self._session != self._attendant.session:
             self._mine.clear()
+            self._unsure = self._unsure or bool(self._doubtful)  # the new session may have begun before they were won
             self._doubtful.clear()
             self._session = self._attendant.session
         return True
@@ -174,6 +175,7 @@ class Claimer(Loop):
             self._doubtful.update(job_ids)  # some may be ours without our knowing
             raise
         if session != self._attendant.session:
+            self._unsure = True  # they were won, if at all, under the session that has begun meanwhile
             return 0
         self._mine |= {int(key.rpartition("/")[2]): fence for key, fence in won.items()}
         return len(won)
@@ -199,13 +201,15 @@ class Claimer(Loop):
 
     async def _drain(self, facts: Sweep) -> tuple[int, ...]:
         """The next few jobs that a drained scheduler gives up: idle ones first, the others when their runs are over or
-        the deadline has passed. One that keeps some is back when it has no more than those."""
+        the deadline has passed. One that keeps some is back when it has no more than those and others have had the
+        time to take the rest: else it would take it back itself."""
         spec = self._known.drain_of(facts.name)
         if spec is None:
             return ()
         if spec.keep is not None and len(facts.held) <= spec.keep:
-            await self._store.undrain([facts.name], (Role.SCHEDULER,))
-            self.wake()
+            if all(facts.unowned_s.get(it, 0.0) > facts.session_s for it in facts.jobs - facts.owned):
+                await self._store.undrain([facts.name], (Role.SCHEDULER,))
+                self.wake()
             return ()
         busy = frozenset() if spec.is_over(self._known.now) else await self._store.busy_jobs(sorted(facts.held))
         return tuple(sorted(facts.held - busy)[: min(DRAIN_MAX, len(facts.held) - (spec.keep or 0))])

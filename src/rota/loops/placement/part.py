@@ -45,6 +45,7 @@ class Part:
         self.attendant.on_lost = self.driver.lose
         self.attendant.on_exit = end
         self.driver.on_changed = scheduler.wake
+        scheduler.on_jobs = self.driver.wake
 
     async def leave(self) -> None:
         """Let others have the jobs at once; if nobody answers, they have them when the session is over."""

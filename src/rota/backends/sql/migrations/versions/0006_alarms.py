@@ -31,6 +31,7 @@ def upgrade() -> None:
     )
     create_index("rota_alarm_by_sorting", "rota_alarm", ["sorted_at"])
     create_index("rota_alarm_by_age", "rota_alarm", ["at"])
+    create_index("rota_alarm_by_level", "rota_alarm", ["is_open"])
     create_table(
         "rota_delivery",
         Column("rule", String(100), primary_key=True),
