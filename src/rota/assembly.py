@@ -81,6 +81,7 @@ class Assembly:
         self._coordinator = coordinator
         self._incarnation = clock.token()
         self._joined_at = clock.wall()
+        self._weakness: str | None = None
         self._clock = clock
         self._config = config
         self._logs = logs
@@ -182,7 +183,7 @@ class Assembly:
 
     def _inspector(self, part: Part) -> Inspector:
         every_s = self._config.node.check_s
-        return Inspector(self._coordinator, self._clock, part.attendant, Pinger(), every_s=every_s)
+        return Inspector(self._store, self._clock, part.attendant, Pinger(), every_s=every_s)
 
     def _is_ready(self) -> bool:
         return self._identity.id is not None
@@ -262,9 +263,14 @@ class Assembly:
         self._loaded = loaded  # only now: what was not told is told at the next load
 
     def _digests(self, loaded: Loaded) -> dict[str, str]:
-        """What the doctor compares: apps, time-zone data, and this host's clock when the node joined."""
-        apps = {"apps": loaded.digest} if loaded.digest else {}
-        return {**apps, "tzdata": data_version(), "wall": self._joined_at.isoformat()}
+        """What the doctor looks at: apps, time-zone data, this host's clock when the node joined, and why its boundary
+        is not a stronger one."""
+        if self._weakness is None and self._crew is not None and self._crew.boundary:
+            from rota.runners.boundary.kinds import why_not_stronger
+
+            self._weakness = why_not_stronger(self._crew.boundary)
+        found = {"apps": loaded.digest, "tzdata": data_version(), "wall": self._joined_at.isoformat()}
+        return {name: text for name, text in {**found, "boundary": self._weakness or ""}.items() if text}
 
     def _describe(self, incarnation: str) -> NewNode:
         executor = self._config.executor
@@ -279,6 +285,7 @@ class Assembly:
             digests=self._digests(self._loaded),
             boundary="" if self._crew is None else self._crew.boundary,
             version=__version__,
+            address=self._door.address,
         )
 
     def _place(self) -> Place:

@@ -387,8 +387,8 @@ class Coordinator(Protocol):
 
     One object is one client with at most one session at a time. Verbs raise `CoordinatorUnavailable` when there is no
     answer in bounded time; what was asked may then have been done, and every verb may be repeated. Those that need a
-    session raise `SessionLost` without a living one. Below a claim there are no entries. What was done before a verb is seen by every later one,
-    whichever client asks.
+    session raise `SessionLost` without a living one. What was done before a verb is seen by every later one, whichever
+    client asks. Below a claim there are no entries.
     """
 
     ttl_s: float

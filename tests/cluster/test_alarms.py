@@ -1,4 +1,4 @@
-"""Alarms of real nodes on PostgreSQL and etcd, read from the letters of a real SMTP server: what begins and what ends."""
+"""Alarms of real nodes on PostgreSQL and etcd, read from the letters that a real SMTP server got."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import NamedTuple
 import pytest
 
 from rota.clock import SystemClock
+from rota.config import CoordinatorConfig
 from rota.control import Control
 from rota.ports import Store
-from rota.wiring import open_store
+from rota.wiring import open_coordinator, open_store
 from tests.cluster.processes import SHORT, NodeProcess
 from tests.conftest import installed
 from tests.factories import a_definition
@@ -50,6 +51,15 @@ class Site(NamedTuple):
         node.start()
         return node
 
+    async def until(self, folder: str, count: int) -> None:
+        """Wait until the coordinator has so many entries."""
+        config = CoordinatorConfig(url=f"etcd://127.0.0.1:{self.etcd.port}")
+        coordinator = open_coordinator(config, self.store, SystemClock())
+        async with asyncio.timeout(PATIENCE_S):
+            while len(await coordinator.keys(folder)) < count:
+                await asyncio.sleep(0.1)
+        await coordinator.close()
+
     async def told(self, kind: str, text: str = "") -> str:
         """Wait for a letter of a kind; its subject."""
         async with asyncio.timeout(PATIENCE_S):
@@ -83,9 +93,7 @@ async def test_a_scheduler_above_its_threshold_mails_once_for_a_sweep(site: Site
     """S0.18, A0.2."""
     await site.control.apply([a_definition() for _ in range(5)])
     site.node("a", ROTA_PLACEMENT_ALARM="5")
-    async with asyncio.timeout(PATIENCE_S):
-        while len(await held(site)) < 5:
-            await asyncio.sleep(0.1)
+    await site.until("jobs", 5)
     await site.control.apply([a_definition()])
     assert await site.told("held_above") == "rota: held above: scheduler a holds 6 jobs, more than 5: add machines"
     await site.control.apply([a_definition()])
@@ -93,24 +101,9 @@ async def test_a_scheduler_above_its_threshold_mails_once_for_a_sweep(site: Site
     assert site.count("held_above") == 2
 
 
-async def held(site: Site) -> frozenset[str]:
-    from rota.config import CoordinatorConfig
-    from rota.wiring import open_coordinator
-
-    config = CoordinatorConfig(url=f"etcd://127.0.0.1:{site.etcd.port}")
-    coordinator = open_coordinator(config, site.store, SystemClock())
-    try:
-        return await coordinator.keys("jobs")
-    finally:
-        await coordinator.close()
-
-
 async def test_a_lost_coordinator_and_a_lost_store_are_told_and_so_are_their_ends(site: Site) -> None:
     site.node("a")
-    async with asyncio.timeout(PATIENCE_S):
-        while not (await site.store.nodes()).nodes:
-            await asyncio.sleep(0.1)
-    await asyncio.sleep(5)  # it takes part by then; what was never there cannot be lost
+    await site.until("live", 1)
     site.etcd.stop()
     assert "node a has lost the coordinator" in await site.told("coordinator_lost")
     assert site.count("recovered") == 0
@@ -126,9 +119,7 @@ async def test_a_lost_coordinator_and_a_lost_store_are_told_and_so_are_their_end
 async def test_a_node_that_is_killed_and_one_of_its_name_that_comes_back_are_told(site: Site) -> None:
     site.node("a")
     victim = site.node("b")
-    async with asyncio.timeout(PATIENCE_S):
-        while len((await site.store.nodes()).nodes) < 2:
-            await asyncio.sleep(0.1)
+    await site.until("live", 2)
     victim.kill()
     assert "node b is disconnected" in await site.told("node_disconnected")
     victim.start()

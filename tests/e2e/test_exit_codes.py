@@ -106,8 +106,9 @@ def test_the_manual_has_every_exit_code_and_command() -> None:
         *(f"run {verb}" for verb in ("list", "show", "explain", "logs", "cancel", "retry")),
         *(f"{noun} {verb}" for noun in ("tenant", "limit") for verb in ("set", "list", "remove")),
         *(f"node {verb}" for verb in ("list", "drain", "undrain", "sweep")),
+        *(f"cluster {verb}" for verb in ("show", "rebalance", "pause", "resume", "doctor", "dump")),
         "config show",
     ]
-    verbs = ("apply", "list", "show", "preview", "pause", "resume", "trigger", "delete")
+    verbs = ("apply", "list", "show", "preview", "pause", "resume", "trigger", "delete", "claim", "release")
     for command in [*commands, *(f"job {verb}" for verb in verbs)]:
         assert f"`rota {command}" in manual

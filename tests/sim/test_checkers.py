@@ -112,7 +112,7 @@ BAD: dict[str, tuple[str, History]] = {
     "a row that stands for a slot again": ("doubled", a_history(fired=[*fired(0, count=2), *fired(1)])),
     "before its time": ("early", a_history(fired=fired(0, at_us=FIRST_US - 1))),
     "several, the last before its time": ("early", a_history(fired=fired(0, count=2, at_us=FIRST_US + 1))),
-    "what is no slot": ("strange", a_history(fired=fired(0, slot_us=FIRST_US + 7))),
+    "what is no slot": ("strange", a_history(fired=[*fired(0), *fired(0, slot_us=FIRST_US + 7)])),
     "two attempts at once": (
         "two_attempts",
         a_history(attempts=[attempted(1, 0, 5), attempted(1, 4.9, 9, **SECOND)]),

@@ -1,9 +1,9 @@
 """Imports point one way: this table is the architecture, and whoever breaks it is told which line it was.
 
 A package imports itself and what its line lists, wherever in the file the import stands. A name with a dot lets only
-that module in; a line of its own says what one module may import besides the rest of its package. Only the
-command line lists `sim`; only the places that put a process together, `wiring`, `sim` and the testing kit, list backends; only the command line
-and the client list `wiring`.
+that module in; a line of its own says what one module may import besides the rest of its package. Only the command
+line lists `sim`; only the places that put a process together, `wiring`, `sim` and the testing kit, list backends; only
+the command line and the client list `wiring`.
 """
 
 import ast

@@ -186,7 +186,9 @@ def _boundaries(health: Health) -> Iterator[Finding]:
     executors = [it.joined for it in health.members.nodes if it.joined.seats]
     for kind, names in _by_value({it.name: it.boundary for it in executors}).items():
         code = "weak_boundary" if kind in WEAK_BOUNDARIES else "boundary"
-        yield found(code, f"its processes are held together by boundary {kind}", ", ".join(names))
+        whys = {it.digests["boundary"] for it in executors if it.boundary == kind and "boundary" in it.digests}
+        why = f"; nothing stronger, for {' | '.join(sorted(whys))}" if whys else ""
+        yield found(code, f"its processes are held together by boundary {kind}{why}", ", ".join(names))
 
 
 def _by_value(values: Mapping[str, str]) -> dict[str, list[str]]:

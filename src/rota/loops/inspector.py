@@ -1,6 +1,6 @@
 """Inspect: each node asks the others, over HTTP, whether they live (S1.17, S1.18, S1.20).
 
-    ask every other scheduler ──answers──> count 0
+    ask every other node      ──answers──> count 0
                               └─does not─> count + 1 ──three in a row──> told under this node's session: unreachable
 
 That a peer cannot be reached is shown, and acted on only when its lease has ended too: then it is rescued, whoever can
@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from rota.coordination.peers import LIVE, read_peer
 from rota.loops.loop import Loop
 from rota.loops.placement.attendant import Attendant
 from rota.model.cluster import UNREACHABLE_AFTER
-from rota.ports import Clock, Coordinator
+from rota.ports import Clock, Store
 
 log = structlog.get_logger()
 
@@ -28,11 +27,9 @@ Ping = Callable[[str], Awaitable[bool]]
 class Inspector(Loop):
     """Looks after the other nodes of the cluster."""
 
-    def __init__(
-        self, coordinator: Coordinator, clock: Clock, attendant: Attendant, ping: Ping, *, every_s: float
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, attendant: Attendant, ping: Ping, *, every_s: float) -> None:
         super().__init__(clock)
-        self._coordinator = coordinator
+        self._store = store
         self._attendant = attendant
         self._ping = ping
         self._every_s = every_s
@@ -41,9 +38,9 @@ class Inspector(Loop):
     async def once(self) -> float:
         if self._attendant.session is None:
             return self._every_s
-        peers = [read_peer(entry) for entry in await self._coordinator.read(LIVE)]
+        nodes = [node.joined for node in (await self._store.nodes()).nodes]
         own = self._attendant.peer.name
-        others = {peer.name: peer.address for peer in peers if peer is not None and peer.name != own and peer.address}
+        others = {node.name: node.address for node in nodes if node.name != own and node.address}
         answers = await asyncio.gather(*map(self._ping, others.values()))
         self._count(dict(zip(others, answers, strict=True)))
         await self._attendant.tell(unreachable=self._unreachable())

@@ -45,6 +45,8 @@ class NewNode(Value, frozen=True, kw_only=True):
     digests: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
     boundary: str = ""
     version: str = ""
+    address: str = ""
+    """Where others reach it."""
 
 
 class Node(Value, frozen=True, kw_only=True):

@@ -162,3 +162,9 @@ def test_every_kind_says_why_and_what_to_do() -> None:
         assert isinstance(made, Finding)
         assert kind.why
         assert kind.todo
+
+
+def test_why_a_boundary_is_not_a_stronger_one_is_told() -> None:
+    weak = [a_node("a", boundary="guardian", digests={"boundary": "cgroup: no hierarchy"})]
+    (only,) = (it for it in examine(healthy(nodes=weak)) if it.code == "weak_boundary")
+    assert only.what.endswith("boundary guardian; nothing stronger, for cgroup: no hierarchy")

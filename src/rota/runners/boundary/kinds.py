@@ -33,6 +33,12 @@ def strongest() -> BoundaryKind:
     raise BoundaryFailed(f"no kind of boundary can be had here: {_look(BoundaryKind.GROUP).why}")
 
 
+def why_not_stronger(kind: str) -> str:
+    """Why the kind in use is not a stronger one; nothing if it is the strongest. It may start a process."""
+    found = [_look(it) for it in list(BoundaryKind)[: list(BoundaryKind).index(BoundaryKind(kind))]]
+    return "; ".join(f"{it.kind}: {it.why or 'could be had, but another is configured'}" for it in found)
+
+
 def require(kind: BoundaryKind) -> None:
     """Raise `BoundaryFailed` if it is already known that this kind cannot be had; its zygote knows the rest."""
     if why := _platform() or (_no_cgroup() if kind is BoundaryKind.CGROUP else ""):
