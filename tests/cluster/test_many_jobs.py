@@ -1,7 +1,7 @@
 """Ten thousand jobs on three schedulers: one dies, one joins (S0.40, S0.45, S0.48, A0.10, A0.11, P9).
 
-Bounds of the design: all owned again within session + 5 s; after a join max X - min X is at most 1 + 5 % of K / S within
-30 s, and no job moves twice.
+Bounds of the design: all owned again within session + 5 s; after a join max X - min X is at most 1 + 5 % of K / S
+within 30 s, and no job moves twice.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ async def owned(cluster: Cluster) -> int:
     return len(await cluster.coordinator.keys("jobs"))
 
 
-async def balanced(cluster: Cluster, names: str) -> bool:
-    """Whether every scheduler says that it has its share, and all are owned."""
+async def balanced(cluster: Cluster, names: str, *, leeway: float = 0.05) -> bool:
+    """Whether every scheduler says that it has its share, more or less, and all are owned."""
     held = {name: peer.held for name, peer in (await cluster.peers()).items()}
-    even = max(held.values(), default=0) - min(held.values(), default=0) <= 1 + 0.05 * JOBS / len(names)
+    even = max(held.values(), default=0) - min(held.values(), default=0) <= 1 + leeway * JOBS / len(names)
     return even and sorted(held) == sorted(names) and sum(held.values()) == JOBS == await owned(cluster)
 
 
@@ -64,9 +64,9 @@ async def test_ten_thousand_jobs_have_owners_again_soon_after_one_of_three_dies(
         await cluster.until(lambda: _fewer(cluster), "the session of the dead one to end", 4 * SESSION_S)
         await cluster.until(lambda: _all(cluster), "all jobs to have owners again", 60)
         took_s = time.monotonic() - killed
-        after = await owners(cluster)
-        assert "a" not in after.values()
-        assert all(after[key] == name for key, name in before.items() if name != "a")
+        assert "a" not in (await owners(cluster)).values()
+        await cluster.until(lambda: balanced(cluster, "bc", leeway=0), "the two to be even", 60)
+        before = after = await owners(cluster)
 
         joined = NodeProcess(
             "d", through(cluster.url, cluster.lines["a"]), tmp_path, settings=cluster.nodes["a"].settings
@@ -85,7 +85,8 @@ async def test_ten_thousand_jobs_have_owners_again_soon_after_one_of_three_dies(
             joined.kill()
         twice = [key for key in before if _moves([it.get(key) for it in seen]) > 1]
         print(f"\n{kind}: {lost} jobs of the dead one owned again after {took_s:.1f} s, shares after {shared_s:.1f} s")
-        assert twice == []
+        ways = Counter("".join(name or "-" for name in (it.get(key) for it in seen)) for key in twice)
+        assert twice == [], ways.most_common(5)
         assert took_s <= OWNED_S
         assert shared_s <= SHARED_S
 

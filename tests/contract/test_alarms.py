@@ -76,7 +76,12 @@ async def test_the_same_happening_is_there_once(another: Open) -> None:
     stores = [await another() for _ in range(3)]
     now = await stores[0].now()
     await asyncio.gather(*(it.raise_alarms([an_alarm("x", now), an_alarm("y", now)]) for it in stores))
-    assert [it.key for it in await stores[0].alarms(unsorted=True)] == ["x", "y"]
+    new = await stores[0].alarms(unsorted=True)
+    assert [it.key for it in new] == ["x", "y"]
+    await stores[0].sort_alarms([(it, ()) for it in new])
+    await stores[1].raise_alarms([an_alarm("x", now)])
+    assert await stores[0].alarms(unsorted=True) == ()
+    assert {it.id for it in await stores[0].alarms()} == {it.id for it in new}
 
 
 async def test_alarms_are_told_in_the_order_in_which_they_happened(store: Store) -> None:
@@ -179,6 +184,12 @@ async def test_a_level_is_open_once_ends_once_and_may_begin_again(store: Store) 
     assert [it.key for it in await store.alarms(open_=True)] == ["lost:a"]
     await store.raise_alarms([], ["lost:a"])
     assert [it.kind for it in await store.alarms()].count(AlarmKind.RECOVERED) == 2
+
+
+async def test_what_was_never_open_has_no_end(store: Store) -> None:
+    await store.raise_alarms([an_alarm("x", await store.now())])
+    await store.raise_alarms([], ["x"])
+    assert [it.key for it in await store.alarms()] == ["x"]
 
 
 async def test_a_run_that_fails_raises_its_alarm_in_the_same_transaction(store: Store) -> None:

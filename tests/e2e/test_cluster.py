@@ -57,7 +57,7 @@ def test_an_empty_cluster_explains_itself(cluster: Cluster) -> None:
     assert "no scheduler takes part; start one with: rota node" in home.ok("cluster", "show")
     assert "no scheduler takes part here: there is nothing to rebalance" in home.refused(4, "cluster", "rebalance")
     assert "no scheduler takes part here" in home.refused(4, "job", "claim", "j1")
-    assert "error     no scheduler takes part" in home.rota("cluster", "doctor").stdout
+    assert "error  no scheduler takes part" in home.rota("cluster", "doctor").stdout
     assert home.rota("cluster", "doctor", "--json").returncode == 7
 
 
@@ -152,3 +152,13 @@ def test_the_doctor_and_the_dump_look_at_real_nodes(cluster: Cluster) -> None:
     assert {it["host"] for it in whole["nodes"]} == {"host-1"}
     assert all(it["digests"]["tzdata"] for it in whole["nodes"])
     home.refused(2, "cluster", "dump", "--output", "no/such/folder/dump.json")
+
+
+def test_a_coordinator_that_is_away_is_told_of_and_a_forced_drain_does_not_need_it(cluster: Cluster) -> None:
+    home, nowhere = cluster.home, ("--coordinator", "etcd://127.0.0.1:1")
+    said = home.refused(5, "cluster", "show", *nowhere, "--json")
+    assert json.loads(said)["error"]["code"] == "coordinator_unavailable"
+    home.refused(5, "node", "drain", "a", *nowhere)
+    assert home.json("cluster", "show")["drained"] == []
+    assert home.ok("node", "drain", "a", "--force", *nowhere).startswith("a is on the offline list; ")
+    assert "use zookeeper://host:port" in home.refused(2, "cluster", "show", "--coordinator", "nonsense://x")

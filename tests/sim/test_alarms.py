@@ -55,11 +55,17 @@ class Forgetful(MemoryStore):
 
     away = False
     loses_marks = False
+    takes_no_alarms = False
 
     async def alarm_rules(self) -> tuple[AlarmRule, ...]:
         if self.away:
             raise StoreUnavailable("it is away")
         return await super().alarm_rules()
+
+    async def raise_alarms(self, alarms: Any, ended: Any = ()) -> None:
+        if self.takes_no_alarms:
+            raise StoreUnavailable("it went away")
+        await super().raise_alarms(alarms, ended)
 
     async def settle_deliveries(self, settled: Any) -> None:
         if self.loses_marks and settled:
@@ -288,6 +294,55 @@ def test_what_a_node_notices_while_the_store_is_away_is_told_when_it_is_back() -
         place.store.away = False
         await asyncio.sleep(10)
         assert place.told == [("held_above", 1)] * 2
+
+    office(main)
+
+
+def test_what_the_store_has_not_taken_is_kept_in_order() -> None:
+    async def main(place: Office) -> None:
+        await place.rule(kinds=(AlarmKind.HELD_ABOVE,), merge_s=0.0)
+        alarmer = place.start("a")
+        await asyncio.sleep(10)
+        place.store.takes_no_alarms = True
+        for held in (11, 12, 13):
+            alarmer.acquired(held, 10)
+            await asyncio.sleep(3)
+        place.store.takes_no_alarms = False
+        await asyncio.sleep(10)
+        assert [it.first[0].data["held"] for it in place.postman.sent] == [11, 12, 13]
+
+    office(main)
+
+
+def test_without_a_session_every_node_tries_and_still_one_sends() -> None:
+    async def main(place: Office) -> None:
+        await place.rule(merge_s=0.0)
+        for name in "ab":
+            place.start(name, MemoryCoordinator(place.store.realm, place.store._clock, ttl_s=SESSION_S))
+        await place.store.raise_alarms([happening(place, "x")])
+        await asyncio.sleep(20)
+        assert place.told == [("run_failed", 1)]
+
+    office(main)
+
+
+def test_only_the_node_that_has_the_duty_looks_for_what_to_send() -> None:
+    async def main(place: Office) -> None:
+        await place.rule(merge_s=0.0)
+        coordinators = [MemoryCoordinator(place.store.realm, place.store._clock, ttl_s=10**6) for _ in "ab"]
+        for name, coordinator in zip("ab", coordinators, strict=True):
+            await coordinator.join()
+            await coordinator.claim({"duty/alarms": "a"})
+            place.start(name, coordinator)
+        for n in range(10):
+            await place.store.raise_alarms([happening(place, str(n))])
+            await asyncio.sleep(3)
+        assert [place.alarmers[name]._post.sent for name in "ab"] == [10, 0]
+        await place.kill("a")
+        await coordinators[0].leave()
+        await place.store.raise_alarms([happening(place, "last")])
+        await asyncio.sleep(20)
+        assert place.alarmers["b"]._post.sent == 1
 
     office(main)
 

@@ -55,7 +55,7 @@ def attempted(item_id: int, at_s: float, end_s: float | None, **fields: Any) -> 
 
 
 def seen(owners: dict[int, list[str]], told: dict[str, tuple[int, int]] | None = None, at_s: float = 118.0) -> Seen:
-    return Seen(at_s, owners, told or {name: (1, 3) for name in NAMES}, list(NAMES))
+    return Seen(at_s, owners, told or dict.fromkeys(NAMES, (1, 3)), list(NAMES))
 
 
 def entry(at_s: float, key: str, name: str, *, gone: bool = False) -> Claimed:
@@ -75,9 +75,7 @@ GOOD: dict[str, History] = {
     ),
     "a full cap": a_history(attempts=[attempted(1, 0, 5), attempted(2, 0, 5), attempted(3, 5, 6)]),
     "an end and the next attempt": a_history(items=[Noted(1, 1, 1), Noted(2, 1, 1, "lost"), Noted(2, 1, 2)]),
-    "claims up to N": a_history(
-        jobs=4, entries=[*LIVES, *(entry(10, f"jobs/{n}", "node-0") for n in range(1, 4))]
-    ),
+    "claims up to N": a_history(jobs=4, entries=[*LIVES, *(entry(10, f"jobs/{n}", "node-0") for n in range(1, 4))]),
     "claims above N by one that cannot see": a_history(
         jobs=4,
         entries=[*LIVES, *(entry(10, f"jobs/{n}", "node-0") for n in range(1, 5))],
@@ -99,7 +97,9 @@ GOOD: dict[str, History] = {
         seen=[seen({1: ["node-0"], 2: ["node-1"], 3: ["node-2"]})],
         stuck=[Stuck(1, 110.0, "ready")],
     ),
-    "beats have no owners": a_history(mode=Mode.LIVENESS, placement=Placement.BEAT, fired=fired(0), seen=[seen({1: []})]),
+    "beats have no owners": a_history(
+        mode=Mode.LIVENESS, placement=Placement.BEAT, fired=fired(0), seen=[seen({1: []})]
+    ),
 }
 
 ONE_EACH = {1: ["node-0"], 2: ["node-1"], 3: ["node-2"]}
@@ -134,7 +134,10 @@ BAD: dict[str, tuple[str, History]] = {
         "cap",
         a_history(attempts=[attempted(n, 0, 5, tenant=f"tenant {n}") for n in (1, 2, 3, 4)]),
     ),
-    "an old end that counted": ("stale", a_history(items=[Noted(1, 1, 1), Noted(2, 1, 2), Noted(3, 1, 1, "succeeded")])),
+    "an old end that counted": (
+        "stale",
+        a_history(items=[Noted(1, 1, 1), Noted(2, 1, 2), Noted(3, 1, 1, "succeeded")]),
+    ),
     "a token twice": (
         "stale",
         a_history(attempts=[attempted(1, 0, 5), attempted(1, 6, 9, attempt=2, token=1)]),
@@ -164,17 +167,17 @@ BAD: dict[str, tuple[str, History]] = {
     ),
     "late": (
         "late",
-        a_history(mode=Mode.LIVENESS, fired=fired(0, at_us=FIRST_US + 3_000_000, at_s=117.0), seen=[seen({1: ["node-0"]})]),
+        a_history(
+            mode=Mode.LIVENESS, fired=fired(0, at_us=FIRST_US + 3_000_000, at_s=117.0), seen=[seen({1: ["node-0"]})]
+        ),
     ),
     "all on one": (
         "uneven",
-        a_history(mode=Mode.LIVENESS, jobs=3, fired=THREE_FIRED, seen=[seen(dict.fromkeys((1, 2, 3), ["node-0"]))]),
+        a_history(mode=Mode.LIVENESS, jobs=3, fired=THREE_FIRED, seen=[seen({key: ["node-0"] for key in (1, 2, 3)})]),
     ),
     "limits that survive no crash": (
         "not_survivable",
-        a_history(
-            mode=Mode.LIVENESS, jobs=3, fired=THREE_FIRED, seen=[seen(ONE_EACH, dict.fromkeys(NAMES, (1, 1)))]
-        ),
+        a_history(mode=Mode.LIVENESS, jobs=3, fired=THREE_FIRED, seen=[seen(ONE_EACH, dict.fromkeys(NAMES, (1, 1)))]),
     ),
     "an item that waits for ever": (
         "stuck",

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from rota.cli.faults import OK, UNHEALTHY
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, say_json, table
+from rota.cli.output import as_json, coloured, facts, say_json
 from rota.cli.progress import patiently
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
 from rota.cli.shapes import Shape
 from rota.cli.words import count
 from rota.control import Finding, Severity
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 Examined = tuple[tuple[Finding, ...], tuple[str, ...]]
 
@@ -43,17 +47,18 @@ def _show(found: Sequence[Finding], done: Sequence[str]) -> None:
     for line in done:
         print(f"repair: {line}")
     if found:
-        heads = ["SEVERITY", "WHAT", "WHY IT MATTERS", "WHAT TO DO"]
-        table(heads, [(coloured(it.severity), _what(it), it.why, it.todo) for it in found])
+        facts([line for it in found for line in _lines(it)])
     counts = [sum(it.severity is severity for it in found) for severity in Severity]
     words = ", ".join(count(number, str(severity)) for number, severity in zip(counts, Severity, strict=True))
     print(("\n" if found else "") + words)
 
 
-def _what(it: Finding) -> str:
-    return f"{it.about}: {it.what}" if it.about else it.what
+def _lines(it: Finding) -> list[tuple[str | Text, str]]:
+    """What it is, and indented why it matters and what to do."""
+    what = f"{it.about}: {it.what}" if it.about else it.what
+    return [(coloured(it.severity), what), ("", f"  why: {it.why}"), *([("", f"  do:  {it.todo}")] if it.todo else [])]
 
 
 def _shape(it: Finding) -> Shape:
     named = {"severity": str(it.severity), "code": it.code, "about": it.about or None}
-    return {**named, "what": it.what, "why": it.why, "todo": it.todo}
+    return {**named, "what": it.what, "why": it.why, "todo": it.todo or None}

@@ -92,7 +92,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
     show(made)
 
 
-def facts(pairs: Iterable[tuple[str, str | Text]]) -> None:
+def facts(pairs: Iterable[tuple[str | Text, str | Text]]) -> None:
     """Print what is known of one thing."""
     from rich.table import Table
     from rich.text import Text

@@ -46,7 +46,7 @@ def sim(
 ) -> None:
     """Try the product on clusters in virtual time, with faults drawn from seeds.
 
-    Each seed is a small cluster, 120 seconds and a plan of at least 5 faults. The exit code is 1 if a promise was broken.
+    Each seed is a small cluster, 120 seconds and a plan of at least 5 faults. Exit code 1: a promise was broken.
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -29,6 +29,10 @@ class Asking:
         for attempt in range(TRIES - 1):
             try:
                 return await ask()
-            except (StoreUnavailable, CoordinatorUnavailable):
-                await self._clock.sleep(0.1 * 2**attempt * (0.5 + self._clock.chance()))
+            except StoreUnavailable:
+                pass
+            except CoordinatorUnavailable:
+                if attempt:
+                    raise  # each time it has waited for seconds itself
+            await self._clock.sleep(0.1 * 2**attempt * (0.5 + self._clock.chance()))
         return await ask()

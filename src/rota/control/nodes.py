@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from rota.control.survey import Surveying
 from rota.coordination.notice import notify
 from rota.coordination.peers import ALL
 from rota.core.cluster import ClusterFacts, drain_objections
-from rota.errors import InvalidInput, Problem, Refused
+from rota.errors import CoordinatorUnavailable, InvalidInput, Problem, Refused
 from rota.model.cluster import Drain, Peer, Placement, Role
 from rota.model.node import Members
 
@@ -55,7 +56,8 @@ class Nodes(Surveying):
 
         Refused, unless forced, if too many schedulers would be gone, or the others could not hold all jobs."""
         _check(names)
-        facts = None if self._coordinator is None or Role.SCHEDULER not in roles else await self.cluster()
+        asks = self._coordinator is not None and Role.SCHEDULER in roles and (release is not None or not force)
+        facts = await self.cluster() if asks else None
         if facts is not None and not force and (found := drain_objections(facts, names)):
             raise Refused(f"{'; '.join(found)}. To drain them all the same: --force")
         now = await self._again(self._store.now)
@@ -98,9 +100,10 @@ class Nodes(Surveying):
         return Load(held, items)
 
     async def _told(self) -> Members:
-        """Wake the schedulers; they would find out by themselves, but later."""
+        """Wake the schedulers; without a word they find out by themselves, but later."""
         if self._coordinator is not None:
-            await self._again(partial(notify, self._coordinator, self._clock, "drain"))
+            with suppress(CoordinatorUnavailable):
+                await notify(self._coordinator, self._clock, "drain")
         return await self.nodes()
 
 

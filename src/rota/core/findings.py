@@ -86,7 +86,7 @@ KINDS: dict[str, Kind] = {
         "processes that detach themselves may outlive it",
         "give it what namespace or cgroup need: docs/boundaries.md",
     ),
-    "boundary": Kind(_N, "no process outlives its node", "nothing"),
+    "boundary": Kind(_N, "no process outlives its node", ""),
 }
 
 

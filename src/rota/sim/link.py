@@ -158,7 +158,9 @@ class Link:
         except Exception as error:  # noqa: BLE001 - an answer like any other
             self._loop.call_later(self._delay_s(), self._refuse, answer, error, sent_s)
             return
-        self._loop.call_later(max(self._delay_s(), self._chance.random() * self._slow_s), self._reply, answer, result, sent_s)
+        self._loop.call_later(
+            max(self._delay_s(), self._chance.random() * self._slow_s), self._reply, answer, result, sent_s
+        )
 
     def _reply(self, answer: asyncio.Future[Any], result: Any, sent_s: float) -> None:
         lost = self._in or (self._lossy > 0 and self._chance.random() < self._lossy)

@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape
 from rota.sim.scale import Moved
 
 WIDTH, LEFT, TOP, ROW, BAR = 760, 170, 70, 46, 14
+FONT = 'font-family="sans-serif" font-size="12"'
 SERIES = (("join", "#4477aa"), ("leave", "#66ccaa"), ("crash", "#cc6677"))
 
 
@@ -16,7 +17,7 @@ def picture(found: Sequence[Moved], nodes: int, jobs: int) -> str:
     """Jobs moved by a join, a leave and a crash, on a logarithmic scale: one group of bars for each placement."""
     height = TOP + ROW * len(found) + 40
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {FONT}>',
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="12" y="24" font-size="15">Jobs that move: {jobs:,} jobs on {nodes:,} schedulers</text>',
         *_legend(),

@@ -22,6 +22,8 @@ from rota.sim.loop import dice
 
 SAMPLE = 2000
 """How many jobs are hashed."""
+JOINERS = 100
+"""How many schedulers are let in, one at a time, for the mean of what a join moves by hash."""
 SESSION_S = 4.0
 """How long it takes until a crash is noticed."""
 ROUND_TRIP_S = 0.002
@@ -31,8 +33,8 @@ FAULTS = 1
 
 
 class Moved(Value, frozen=True, kw_only=True):
-    """What one placement costs: jobs that change their owner, how unequal the parts are after a crash (largest by mean),
-    and until the jobs of a crashed scheduler are owned again."""
+    """What one placement costs: jobs that change their owner, how unequal the parts are after a crash (largest by
+    mean), and until the jobs of a crashed scheduler are owned again."""
 
     placement: str
     join: int
@@ -133,10 +135,19 @@ def _hashed(nodes: int, jobs: int) -> tuple[int, int, float]:
     sample = range(1, min(SAMPLE, jobs) + 1)
     weights = dict.fromkeys(names, 1.0)
     owners = [preferred(job_id, weights) for job_id in sample]
-    joined = sum(preferred(job_id, {str(owner): 1.0, "node-next": 1.0}) == "node-next" for job_id, owner in zip(sample, owners, strict=True))
     share = len(sample) / jobs
+    joined = _taken(sample, owners) / JOINERS
     loads = Counter(dice(nodes, "throws").choices(range(nodes - 1), k=jobs)) if share < 1 else Counter(owners)
     return round(joined / share), _mean_leave(owners, nodes, share), _ratio(list(loads.values()), jobs, nodes - 1)
+
+
+def _taken(sample: Sequence[int], owners: Sequence[str | None]) -> int:
+    """How many jobs some joiners would take from their owners, each by itself: one alone takes too few to tell."""
+    return sum(
+        preferred(job_id, {str(owner): 1.0, joiner: 1.0}) == joiner
+        for joiner in (f"joiner-{n}" for n in range(JOINERS))
+        for job_id, owner in zip(sample, owners, strict=True)
+    )
 
 
 def _mean_leave(owners: Sequence[str | None], nodes: int, share: float) -> int:
@@ -145,8 +156,8 @@ def _mean_leave(owners: Sequence[str | None], nodes: int, share: float) -> int:
 
 
 def _planning(nodes: int) -> tuple[int, float]:
-    """Operations and time of a new plan: the leader reads and writes it; everybody reads members, leader and plan, tells
-    that it has read it, and looks once more until all have."""
+    """Operations and time of a new plan: the leader reads and writes it; everybody reads members, leader and plan,
+    tells that it has read it, and looks once more until all have."""
     operations = 8 + 7 * (nodes - 1)
     return operations, _after(operations, 12)
 

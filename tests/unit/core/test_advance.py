@@ -112,3 +112,46 @@ def test_a_pause_first_settles_what_is_owed() -> None:
     plan = decided(job, F)
     assert len(plan.runs) == 1
     assert plan.jobs[0].now.state is JobState.PAUSED
+
+
+def counted(pause_after: int, before: int, *ends: ItemState) -> Plan:
+    """The plan for runs of one job that end together, in this order."""
+    definition = Definition(name="j", schedule=Schedule(rule=Every(every_s=60)), pause_after=pause_after, tasks=(TASK,))
+    job = Job.created(1, definition, digest(definition), None, NOW - timedelta(days=1))
+    runs = tuple(a_run(7 + n) for n, _ in enumerate(ends))
+    facts = Facts(
+        now=NOW,
+        jobs=(job,),
+        crowds={KEY: Crowd(running=len(runs))},
+        live={1: len(runs)},
+        runs=runs[::-1],
+        items=tuple(an_item(n, end, run_id=7 + n) for n, end in enumerate(ends)),
+        streaks={1: before},
+    )
+    return Advance().decide(facts)
+
+
+TASK = Task(name="main", runner="shell")
+
+
+@pytest.mark.parametrize(
+    ("before", "ends", "pauses"),
+    [
+        (0, (F,), False),
+        (1, (F,), False),
+        (2, (F,), True),
+        (2, (S,), False),
+        (2, (C,), False),
+        (0, (F, F, F), True),
+        (0, (F, S, F, F), False),
+        (2, (S, F, F), False),
+        (2, (S, F, F, F), True),
+        (1, (F, C, F), True),
+        (2, (F, S), True),
+    ],
+)
+def test_a_job_is_paused_after_so_many_failures_in_a_row(
+    before: int, ends: tuple[ItemState, ...], pauses: bool
+) -> None:
+    changes = counted(3, before, *ends).jobs
+    assert [(it.now.state, it.kind) for it in changes] == [(JobState.PAUSED, "job.paused_by_failures")] * pauses

@@ -77,23 +77,25 @@ def sweep(facts: Sweep, order: Order = sorted) -> Swept:
 
 def gives(facts: Sweep, most: int) -> dict[int, str]:
     """The jobs that this scheduler should hand over so that everybody has its share, and to whom; at most so many.
-    Nothing while jobs are without an owner: they even out the loads first."""
-    if not facts.automatic or facts.name in facts.drained or facts.jobs - facts.owned - facts.handovers.keys():
-        return {}
+    Nothing while something moves: jobs without an owner even out the loads first, and what everybody tells to have must
+    be what is owned, or a job would be moved twice."""
     peers = {peer.name: peer for peer in facts.active}
-    if facts.name not in peers:
+    if not facts.automatic or facts.name not in peers or not _is_calm(facts):
         return {}
-    free = sorted(job_id for job_id in facts.held & facts.jobs if job_id not in facts.handovers)
-    loads = {name: len(free) if name == facts.name else peer.held for name, peer in peers.items()}
-    for job_id, it in facts.handovers.items():
-        if it.to in loads and (it.to != facts.name or job_id not in facts.held):
-            loads[it.to] += 1
+    free = sorted(facts.held & facts.jobs)
+    loads = {name: peer.held for name, peer in peers.items()}
     found: dict[int, str] = {}
     for move in moves(loads, {name: peer.weight for name, peer in peers.items()}):
         if move.giver == facts.name:
             count = min(move.jobs, most - len(found))
             found |= dict.fromkeys(free[len(found) : len(found) + count], move.receiver)
     return found
+
+
+def _is_calm(facts: Sweep) -> bool:
+    told = sum(len(facts.held) if peer.name == facts.name else peer.held for peer in facts.peers)
+    own = next(peer.held for peer in facts.peers if peer.name == facts.name)
+    return not facts.handovers and facts.jobs == facts.owned and told == len(facts.owned) and own == len(facts.held)
 
 
 def spare(jobs: int, limits: Iterable[int]) -> int:

@@ -32,9 +32,9 @@ IDLE_SHARE = 4.0
 """How many times as long as a sweep took a scheduler leaves the next one be: it has other things to do."""
 IDLE_SESSIONS = 2.0
 """How many sessions a scheduler rests when nothing wakes it."""
-CLAIM_MAX = 250
+CLAIM_MAX = 500
 """How many claims one call makes: a coordinator has to answer it in bounded time, also when it is busy."""
-GIVE_MAX = 1000
+GIVE_MAX = 5000
 DRAIN_MAX = 50
 """How many jobs a drained scheduler gives up in one sweep, so that it can be called back half-way."""
 
@@ -130,15 +130,16 @@ class Claimer(Loop):
             await self._find_own()
         await self._settle_doubts(owned)
         self._mine = {job_id: fence for job_id, fence in self._mine.items() if job_id in owned}
+        peers = await self._known.peers()
         return Sweep(
             name=self._attendant.peer.name,
-            peers=await self._known.peers(),
+            peers=peers,
             drained=drained,
             jobs=jobs,
             owned=owned,
             held=self.held,
             unowned_s=self._known.unowned_s(jobs - owned),
-            handovers=await self._handovers.read(),
+            handovers=await self._handovers.read({peer.name for peer in peers}, owned),
             faults=self._config.faults,
             session_s=self._coordinator.ttl_s,
             automatic=self._config.automatic,

@@ -5,7 +5,7 @@ The giver writes its entry, or a person does for it; the giver removes what has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from rota.coordination.handover import FOLDER, key_of, read_handover, write_handover
 from rota.core.placement.claim import Sweep
@@ -22,13 +22,14 @@ class Handovers:
         self._own: dict[int, Handover] = {}
         self._version = 0
 
-    async def read(self) -> dict[int, Handover]:
-        """All jobs that are on their way, and to whom."""
+    async def read(self, alive: Collection[str], owned: Collection[int]) -> dict[int, Handover]:
+        """All jobs that are on their way, and to whom. A giver that is dead gives up nothing any more: of its jobs only
+        those count that nobody has yet."""
         self._own, self._version = {}, 0
         found: dict[int, Handover] = {}
         for entry in await self._coordinator.read(FOLDER):
             jobs = read_handover(entry)
-            found |= jobs
+            found |= {job_id: it for job_id, it in jobs.items() if entry.name in alive or job_id not in owned}
             if entry.key == self._key:
                 self._own, self._version = jobs, entry.version
         return found
