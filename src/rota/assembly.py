@@ -173,9 +173,10 @@ class Assembly:
             post=Post(store, make_courier(self._config, clock, self._state_dir)),
             live=live,
         )
-        self._live.on_warned, self._live.on_begun = alarmer.warned, alarmer.began
+        notes = alarmer.notebook
+        self._live.on_warned, self._live.on_begun = notes.warned, notes.began
         if claimer is not None and (most := self._config.placement.alarm):
-            claimer.on_acquired = lambda _: alarmer.acquired(len(claimer.held), most)
+            claimer.on_acquired = lambda _: notes.acquired(len(claimer.held), most)
         if part is not None and self._config.coordinator.url:  # else it is the store itself that is lost
             attendant = part.attendant
             alarmer.is_coordinator_lost = lambda: attendant.failures > 0 and not attendant.is_believed

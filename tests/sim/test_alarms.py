@@ -150,7 +150,7 @@ def test_the_mails_of_a_claimer_that_holds_more_than_its_threshold_are_one_for_e
         lookout = Lookout(place.store, place.clock, None, session_s=SESSION_S)
         duty = Duty(place.parts["a"].coordinator, place.clock, "alarms", "a")
         alarmer = Alarmer(place.store, place.clock, "a", duty=duty, lookout=lookout, post=post)
-        claimer.on_acquired = lambda _: alarmer.acquired(len(claimer.held), 10)
+        claimer.on_acquired = lambda _: alarmer.notebook.acquired(len(claimer.held), 10)
         telling = asyncio.create_task(alarmer.run())
 
         async def mails_after(more: int) -> list[str]:
@@ -288,7 +288,7 @@ def test_what_a_node_notices_while_the_store_is_away_is_told_when_it_is_back() -
         place.store.away = True
         await asyncio.sleep(1)
         for held in (11, 12):
-            alarmer.acquired(held, 10)
+            alarmer.notebook.acquired(held, 10)
         await asyncio.sleep(30)
         assert place.told == []
         place.store.away = False
@@ -305,7 +305,7 @@ def test_what_the_store_has_not_taken_is_kept_in_order() -> None:
         await asyncio.sleep(10)
         place.store.takes_no_alarms = True
         for held in (11, 12, 13):
-            alarmer.acquired(held, 10)
+            alarmer.notebook.acquired(held, 10)
             await asyncio.sleep(3)
         place.store.takes_no_alarms = False
         await asyncio.sleep(10)
@@ -440,7 +440,7 @@ def test_attempts_that_start_late_or_take_long_are_told() -> None:
     async def main(place: Office) -> None:
         await place.rule(merge_s=0.0, late_s=10.0)
         alarmer = place.start("a")
-        place.live.on_begun, place.live.on_warned = alarmer.began, alarmer.warned
+        place.live.on_begun, place.live.on_warned = alarmer.notebook.began, alarmer.notebook.warned
         await asyncio.sleep(10)
         now_s, now = asyncio.get_running_loop().time(), place.store._clock.wall()
         for item_id, late_s in ((1, 9.0), (2, 11.0), (3, 500.0)):
@@ -471,7 +471,7 @@ def test_attempts_that_start_late_or_take_long_are_told() -> None:
 def test_without_rules_nothing_is_kept() -> None:
     async def main(place: Office) -> None:
         alarmer = place.start("a")
-        alarmer.acquired(11, 10)
+        alarmer.notebook.acquired(11, 10)
         await asyncio.sleep(20)
         assert place.live.late_s is None
         await place.rule(merge_s=0.0)

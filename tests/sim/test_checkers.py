@@ -175,6 +175,16 @@ BAD: dict[str, tuple[str, History]] = {
         "uneven",
         a_history(mode=Mode.LIVENESS, jobs=3, fired=THREE_FIRED, seen=[seen({key: ["node-0"] for key in (1, 2, 3)})]),
     ),
+    "ranges of different sizes": (
+        "uneven",
+        a_history(
+            mode=Mode.LIVENESS,
+            placement=Placement.SCOPE,
+            jobs=3,
+            fired=THREE_FIRED,
+            seen=[seen({1: ["node-0"], 2: ["node-0"], 3: ["node-1"]})],
+        ),
+    ),
     "limits that survive no crash": (
         "not_survivable",
         a_history(mode=Mode.LIVENESS, jobs=3, fired=THREE_FIRED, seen=[seen(ONE_EACH, dict.fromkeys(NAMES, (1, 1)))]),

@@ -64,6 +64,7 @@ def _whole(seen: ClusterFacts, names: Mapping[int, JobName]) -> list[tuple[str, 
         ("fires now", seen.leader or "nobody" if seen.placement is Placement.BEAT else None),
         ("unowned", _named(seen.unowned, names) if owners else None),
         ("on the way", ", ".join(f"{names.get(it, it)} to {to.to}" for it, to in list(seen.going.items())[:FIRST])),
+        ("unreachable", "; ".join(f"{', '.join(it.unreachable)} for {it.name}" for it in seen.peers if it.unreachable)),
         ("drained", "; ".join(_drain(it) for it in seen.drains)),
         ("paused", "; ".join(f"{it}, since {short(it.held_at)} by {it.actor}" for it in seen.holds)),
     ]
@@ -164,4 +165,5 @@ def _peer_shape(seen: ClusterFacts, peer: Peer) -> Shape:
         "busy": peer.busy,
         "epoch": peer.epoch,
         "range": peer.range or None,
+        "unreachable": list(peer.unreachable),
     }

@@ -107,7 +107,7 @@ def compare(stored: Mapping[JobName, Job], definitions: Iterable[Definition]) ->
 
 def _settled(job: Job, facts: Facts, floor: Floor) -> tuple[Job, list[NewRun]]:
     """What a job owes; nothing while it is held: a changed definition that has the pending slot too owes it later."""
-    return (job, []) if False else settle(job, facts.now, floor)
+    return (job, []) if job.id in facts.held else settle(job, facts.now, floor)
 
 
 def _is_same(job: Job, known: str) -> bool:

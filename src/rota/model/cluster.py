@@ -8,7 +8,6 @@ from enum import StrEnum
 from rota.model.job import JobName
 from rota.model.value import Value
 
-
 UNREACHABLE_AFTER = 3
 """So many requests to a node must fail in a row (S1.17)."""
 

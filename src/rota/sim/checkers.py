@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from rota.model.cluster import Placement
+from rota.model.cluster import Placement, Strategy
 from rota.model.value import Value
 from rota.sim.history import Attempted, Claimed, History
-from rota.sim.plan import CALM_S, Fault, Kind, Mode
+from rota.sim.plan import CALM_S, Fault, Kind, Mode, Scenario
 
 THAW_S = 0.6
 """How long a host that stood still as a whole may run on what is no longer its own."""
@@ -158,7 +158,7 @@ def late(history: History) -> Iterator[Violation]:
 def even(history: History) -> Iterator[Violation]:
     """After calm loads differ by at most one, where they are evened out."""
     scenario, last = history.scenario, history.seen[-1] if history.seen else None
-    if last is None or scenario.placement is not Placement.CLAIM or not scenario.automatic:
+    if last is None or not _is_evened(scenario):
         return
     counts = Counter(name for names in last.owners.values() for name in names)
     loads = [counts[name] for name in last.up]
@@ -219,6 +219,12 @@ class _Lives:
         recent = [count for since_s, count in self._changes if since_s >= at_s - SWEEP_S]
         before = [count for since_s, count in self._changes if since_s < at_s - SWEEP_S]
         return min([*recent, *before[-1:]])
+
+
+def _is_evened(scenario: Scenario) -> bool:
+    if scenario.placement is Placement.SCOPE:
+        return scenario.strategy is Strategy.BALANCED
+    return scenario.placement is Placement.CLAIM and scenario.automatic
 
 
 def _first_us(every_us: int) -> int:

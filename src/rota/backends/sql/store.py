@@ -16,8 +16,8 @@ from datetime import datetime
 from sqlalchemy import Connection, select, true
 
 from rota.backends.sql import schema
-from rota.backends.sql.commit import PLACED
 from rota.backends.sql.alarms import Alarms
+from rota.backends.sql.commit import PLACED
 from rota.backends.sql.coordinator import SqlCoordinator
 from rota.backends.sql.held import is_held
 from rota.backends.sql.migrate import check_schema, is_current, migrate

@@ -1,0 +1,136 @@
+"""Faults that the simulation has found in the product, each told by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from rota.backends.memory import MemoryStore
+from rota.backends.memory.coordinator import MemoryCoordinator
+from rota.config import LeaseConfig, PlacementConfig
+from rota.core.dispatch import Rounds
+from rota.errors import CommitUnknown
+from rota.loops.identity import Identity
+from rota.loops.live import Live
+from rota.loops.loader import Loader
+from rota.loops.member import Member
+from rota.loops.placement.attendant import Attendant
+from rota.loops.placement.claimer import Claimer
+from rota.loops.placement.part import Part
+from rota.loops.rescuer import Rescuer
+from rota.loops.scheduler import Scheduler
+from rota.model.cluster import Peer
+from rota.model.node import Joined, NewNode
+from rota.sim.clocks import HostClock
+from rota.sim.crew import SimCrew
+from rota.sim.history import History
+from rota.sim.loop import SimClock, SimLoop, dice, simulate
+from rota.sim.node import SCHEDULER
+from rota.sim.plan import Mode, Placement, draw
+from tests.factories import PLACE, a_definition, a_node, assigned
+from tests.sim.test_scheduler import define
+
+LEASE = LeaseConfig()
+
+
+class Mute(MemoryStore):
+    """The reply to the first join is lost."""
+
+    joins = 0
+
+    async def join(self, node: NewNode, *, lease_s: float) -> Joined:
+        joined = await super().join(node, lease_s=lease_s)
+        self.joins += 1
+        if self.joins == 1:
+            raise CommitUnknown("the reply was lost")
+        return joined
+
+
+def a_process(incarnation: str) -> NewNode:
+    return NewNode(name="a", incarnation=incarnation, place=PLACE)
+
+
+def test_a_join_that_was_repeated_counts_from_when_it_was_first_asked_for() -> None:
+    """Its lease began then; switches that went by the second asking acted after the rescue."""
+
+    async def main(loop: SimLoop) -> None:
+        clock = HostClock(loop, 1, "node", 0.0)
+        store = Mute(SimClock(loop, 1, name="store"), actor="test")
+        crew = SimCrew(loop, clock, PLACE, dice(1, "crew"), History(scenario=draw(1, Placement.CLAIM, Mode.SAFETY)))
+        member = Member(store, clock, LEASE, Identity("a"), crew, describe=a_process)
+        asked_s = clock.boottime()
+        with pytest.raises(CommitUnknown):
+            await member.once()
+        await clock.sleep(5)
+        assert await member.once() == 0.0, "it renews at once"
+        assert crew._until_s == asked_s + LEASE.lease_s - LEASE.margin_s
+        await member.once()
+        assert crew._until_s == asked_s + 5 + LEASE.lease_s - LEASE.margin_s
+
+    simulate(main, seed=1)
+
+
+def test_what_was_given_back_as_unknown_does_not_begin_any_more() -> None:
+    """A slow executor loaded its grant while the net below it gave the item back."""
+
+    async def main(loop: SimLoop) -> None:
+        clock = SimClock(loop, 1)
+        store = MemoryStore(clock, actor="test")
+        node_id = await a_node(store, "a")
+        await assigned(store, 1)
+        done = await store.dispatch(node_id, Rounds(), batch_max=10)
+        live, identity, loader = Live(), Identity("a", node_id), Loader(store)
+        rescuer = Rescuer(store, clock, LEASE, identity, None, loader, live)
+        attempts = await loader.attempts(list(done.grants.values()), 1)
+        await rescuer._reconcile()
+        await rescuer._reconcile()
+        assert (await store.queued())[0].node_id is None
+        assert live.add(attempts) == []
+        assert live.attempts == {}
+
+    simulate(main, seed=1)
+
+
+class Held(MemoryCoordinator):
+    """Claims of jobs wait until somebody lets them through."""
+
+    def hold(self) -> None:
+        self.let = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
+        if any(key.startswith("jobs/") for key in values):
+            self.asked.set()
+            await self.let.wait()
+        return await super().claim(values)
+
+
+def test_a_claim_that_is_won_under_the_next_session_is_not_forgotten() -> None:
+    """The sweep had begun under the last one; nobody fired such a job but by the rule for what is overdue."""
+
+    async def main(loop: SimLoop) -> None:
+        clock = SimClock(loop, 1)
+        store = MemoryStore(clock, actor="test")
+        await define(store, [a_definition() for _ in range(3)])
+        coordinator = Held(store.realm, clock, ttl_s=4.0)
+        coordinator.hold()
+        attendant = Attendant(coordinator, clock, lambda: Peer(name="a", incarnation="one"))
+        claimer = Claimer(store, coordinator, clock, PlacementConfig(), attendant)
+        part = Part(coordinator=coordinator, attendant=attendant, driver=claimer)
+        part.connect(Scheduler(store, clock, SCHEDULER), lambda: None)
+        tasks = [asyncio.create_task(it.run()) for it in part.loops]
+        await coordinator.asked.wait()
+        first = attendant.session
+        assert first is not None
+        store.realm.end(first)
+        while attendant.session in (None, first):
+            await clock.sleep(0.1)
+        coordinator.let.set()
+        await clock.sleep(5)
+        assert claimer.held == {1, 2, 3}
+        for task in tasks:
+            task.cancel()
+
+    simulate(main, seed=1)
