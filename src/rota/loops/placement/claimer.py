@@ -175,7 +175,7 @@ class Claimer(Loop):
         except CoordinatorError:
             self._doubtful.update(job_ids)  # some may be ours without our knowing
             raise
-        if session != self._attendant.session:
+        if session is None or session != self._attendant.session:
             self._unsure = True  # they were won, if at all, under the session that has begun meanwhile
             return 0
         self._mine |= {int(key.rpartition("/")[2]): fence for key, fence in won.items()}

@@ -27,7 +27,8 @@ class Handovers:
         those count that nobody has yet."""
         self._own, self._version = {}, 0
         found: dict[int, Handover] = {}
-        for entry in await self._coordinator.read(FOLDER):
+        entries = await self._coordinator.read(FOLDER)
+        for entry in sorted(entries, key=lambda it: it.name in alive):  # what the living say counts more
             jobs = read_handover(entry)
             found |= {job_id: it for job_id, it in jobs.items() if entry.name in alive or job_id not in owned}
             if entry.key == self._key:
