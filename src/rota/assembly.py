@@ -119,8 +119,8 @@ class Assembly:
         live = None if execution is None else self._live
         rescuer = Rescuer(self._store, self._clock, self._config.lease, self._identity, self._crew, loader, live)
         warden = Warden(self._store, self._clock)
-        pruner = Pruner(self._store, self._clock, self._config.retention, self._logs)
         part = self._part()
+        pruner = Pruner(self._store, self._clock, self._config.retention, self._logs, duty=self._duty("prune", part))
         inspector = [] if part is None else [self._inspector(part)]
         host = Host(
             store=self._store,
@@ -168,7 +168,7 @@ class Assembly:
             store,
             clock,
             name,
-            duty=Duty(None if part is None else self._coordinator, clock, "alarms", name),
+            duty=self._duty("alarms", part),
             lookout=Lookout(store, clock, known, session_s=self._config.coordinator.session_s),
             post=Post(store, make_courier(self._config, clock, self._state_dir)),
             live=live,
@@ -181,6 +181,10 @@ class Assembly:
             attendant = part.attendant
             alarmer.is_coordinator_lost = lambda: attendant.failures > 0 and not attendant.is_believed
         return alarmer
+
+    def _duty(self, name: str, part: Part | None) -> Duty:
+        coordinator = None if part is None else self._coordinator
+        return Duty(self._store, coordinator, self._clock, name, self._config.node.name, busy=self._busy)
 
     def _inspector(self, part: Part) -> Inspector:
         every_s = self._config.node.check_s

@@ -125,7 +125,7 @@ class Stage:
             self.store,
             clock,
             name,
-            duty=Duty(coordinator, clock, "alarms", name),
+            duty=Duty(self.store, coordinator, clock, "alarms", name),
             lookout=Lookout(self.store, clock, None, session_s=SESSION_S),
             post=Post(self.store, make_courier(self.settings, clock, self.folder)),
         )

@@ -91,7 +91,7 @@ class Office:
             self.store,
             clock,
             name,
-            duty=Duty(coordinator, clock, "alarms", name),
+            duty=Duty(self.store, coordinator, clock, "alarms", name),
             lookout=Lookout(self.store, clock, known, session_s=SESSION_S),
             post=Post(self.store, self.postman),
             live=self.live,
@@ -148,7 +148,7 @@ def test_the_mails_of_a_claimer_that_holds_more_than_its_threshold_are_one_for_e
         claimer = place.parts["a"].driver
         assert isinstance(claimer, Claimer)
         lookout = Lookout(place.store, place.clock, None, session_s=SESSION_S)
-        duty = Duty(place.parts["a"].coordinator, place.clock, "alarms", "a")
+        duty = Duty(place.store, place.parts["a"].coordinator, place.clock, "alarms", "a")
         alarmer = Alarmer(place.store, place.clock, "a", duty=duty, lookout=lookout, post=post)
         claimer.on_acquired = lambda _: alarmer.notebook.acquired(len(claimer.held), 10)
         telling = asyncio.create_task(alarmer.run())

@@ -10,6 +10,7 @@ import pytest
 from rota.backends.memory import MemoryStore
 from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.config import LeaseConfig, PlacementConfig
+from rota.coordination.handover import key_of, write_handover
 from rota.core.dispatch import Rounds
 from rota.errors import CommitUnknown
 from rota.loops.identity import Identity
@@ -18,10 +19,11 @@ from rota.loops.loader import Loader
 from rota.loops.member import Member
 from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.claimer import Claimer
+from rota.loops.placement.handover import Handovers
 from rota.loops.placement.part import Part
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
-from rota.model.cluster import Peer
+from rota.model.cluster import Handover, Peer
 from rota.model.node import Joined, NewNode
 from rota.sim.clocks import HostClock
 from rota.sim.crew import SimCrew
@@ -94,43 +96,74 @@ def test_what_was_given_back_as_unknown_does_not_begin_any_more() -> None:
 
 
 class Held(MemoryCoordinator):
-    """Claims of jobs wait until somebody lets them through."""
+    """Some calls wait until somebody lets them through."""
 
-    def hold(self) -> None:
-        self.let = asyncio.Event()
-        self.asked = asyncio.Event()
+    gates: dict[str, tuple[asyncio.Event, asyncio.Event]]
+
+    def hold(self, call: str) -> tuple[asyncio.Event, asyncio.Event]:
+        """Says when it has been asked for, and takes the word to let it through."""
+        self.gates[call] = asyncio.Event(), asyncio.Event()
+        return self.gates[call]
 
     async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
-        if any(key.startswith("jobs/") for key in values):
-            self.asked.set()
-            await self.let.wait()
+        await self._pass(f"claim {min(values).partition('/')[0]}")
         return await super().claim(values)
 
+    async def keys(self, folder: str) -> frozenset[str]:
+        await self._pass(f"keys {folder}")
+        return await super().keys(folder)
 
-def test_a_claim_that_is_won_under_the_next_session_is_not_forgotten() -> None:
-    """The sweep had begun under the last one; nobody fired such a job but by the rule for what is overdue."""
+    async def _pass(self, call: str) -> None:
+        if call in self.gates:
+            asked, let = self.gates[call]
+            asked.set()
+            await let.wait()
+
+
+@pytest.mark.parametrize("held", ["claim jobs", "keys jobs"])
+def test_a_claim_that_is_won_under_the_next_session_is_not_forgotten(held: str) -> None:
+    """The sweep had begun under the last one, or while there was none yet that the scheduler was registered under;
+    nobody fired such a job but by the rule for what is overdue."""
 
     async def main(loop: SimLoop) -> None:
         clock = SimClock(loop, 1)
         store = MemoryStore(clock, actor="test")
         await define(store, [a_definition() for _ in range(3)])
         coordinator = Held(store.realm, clock, ttl_s=4.0)
-        coordinator.hold()
+        coordinator.gates = {}
         attendant = Attendant(coordinator, clock, lambda: Peer(name="a", incarnation="one"))
-        claimer = Claimer(store, coordinator, clock, PlacementConfig(), attendant)
+        claimer = Claimer(store, coordinator, clock, PlacementConfig(automatic=False), attendant)
         part = Part(coordinator=coordinator, attendant=attendant, driver=claimer)
         part.connect(Scheduler(store, clock, SCHEDULER), lambda: None)
+        sweep_asked, let_sweep = coordinator.hold(held)
         tasks = [asyncio.create_task(it.run()) for it in part.loops]
-        await coordinator.asked.wait()
-        first = attendant.session
-        assert first is not None
-        store.realm.end(first)
-        while attendant.session in (None, first):
-            await clock.sleep(0.1)
-        coordinator.let.set()
+        await sweep_asked.wait()
+        assert attendant.session is not None
+        live_asked, let_live = coordinator.hold("claim live")
+        store.realm.end(attendant.session)
+        await live_asked.wait()
+        let_sweep.set()
+        await clock.sleep(1)
+        assert len(await coordinator.read("jobs")) == 3, "void: the sweep has claimed nothing"
+        let_live.set()
         await clock.sleep(5)
         assert claimer.held == {1, 2, 3}
         for task in tasks:
             task.cancel()
+
+    simulate(main, seed=1)
+
+
+def test_what_a_dead_giver_said_does_not_undo_what_a_living_one_says() -> None:
+    """Else the living one takes its job back at once, and gives it away again, and so on."""
+
+    async def main(loop: SimLoop) -> None:
+        clock = SimClock(loop, 1)
+        realm = MemoryStore(clock, actor="test").realm
+        coordinator = MemoryCoordinator(realm, clock, ttl_s=4.0)
+        await coordinator.put(key_of("a"), write_handover({1: Handover(to="b")}))
+        await coordinator.put(key_of("dead"), write_handover({1: Handover(to="a"), 2: Handover(to="a")}))
+        found = await Handovers(coordinator, "a").read({"a", "b"}, owned=())
+        assert {job_id: it.to for job_id, it in found.items()} == {1: "b", 2: "a"}
 
     simulate(main, seed=1)

@@ -1,37 +1,70 @@
-"""A duty: periodic work that one node of the cluster does at a time.
+"""A duty: periodic work that one node of the cluster does at a time, under a heartbeat lock (S1.11, S1.14).
 
-The claim only says who should try; what must not be done twice is fenced in the store. So a node that cannot ask, for
-want of a session or of an answer, does it too: rather twice tried than never.
+    a new beat ──> wait score x 10 ms ──> claim (duty, tick) ──won──> this node does it until the beat is over
+                                               └─lost──> ask again now and then: its holder may have died
+
+Ticks are numbers of the store's clock. The claim only says who should try; what must not be done twice is fenced in the
+store. So a node that cannot ask, for want of a session or of an answer, does it too: rather twice tried than never.
 """
 
 from __future__ import annotations
 
-from rota.errors import CoordinatorError
-from rota.ports import Clock, Coordinator
+from collections.abc import Callable
 
+from rota.core.placement.beat import lock_key, tick_of, wait_s
+from rota.errors import CoordinatorError
+from rota.loops.moment import Moment
+from rota.ports import Clock, Coordinator, Store
+
+BEAT_S = 60.0
 ASK_S = 5.0
 
 
 class Duty:
     """One duty, as one node sees it."""
 
-    def __init__(self, coordinator: Coordinator | None, clock: Clock, name: str, node: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        coordinator: Coordinator | None,
+        clock: Clock,
+        name: str,
+        node: str,
+        *,
+        busy: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._store = store
         self._coordinator = coordinator
         self._clock = clock
-        self._key = f"duty/{name}"
+        self._name = name
         self._node = node
-        self._asked: tuple[float, str | None, bool] | None = None
+        self._busy = busy
+        self._moment: Moment | None = None
+        self._won: dict[str, int] = {}
+        self._asked: tuple[float, str | None, int] | None = None
+        """When, in which session and for which tick it was asked last."""
 
     async def is_mine(self) -> bool:
-        """Whether this node should do it; asked now and then, for the claim lasts as long as the session."""
+        """Whether this node should do it now."""
         if self._coordinator is None:
             return True
-        session, now_s = self._coordinator.session, self._clock.monotonic()
-        if self._asked is not None and self._asked[1] == session and now_s < self._asked[0] + ASK_S:
-            return self._asked[2]
+        tick, session, now_s = await self._tick(), self._coordinator.session, self._clock.monotonic()
+        key = lock_key(self._name, tick)
+        if self._asked is not None and self._asked[1:] == (session, tick) and now_s < self._asked[0] + ASK_S:
+            return session is None or key in self._won
+        if self._asked is not None and self._asked[2] != tick:
+            await self._clock.sleep(wait_s(self._busy(), self._clock.chance()))
+        self._asked = now_s, session, tick
         try:
-            mine = self._key in await self._coordinator.claim({self._key: self._node})
+            won = await self._coordinator.claim({key: self._node})
+            await self._coordinator.release({old: fence for old, fence in self._won.items() if old != key})
         except CoordinatorError:
-            mine = True
-        self._asked = now_s, session, mine
-        return mine
+            self._asked = None
+            return True
+        self._won = won
+        return key in won
+
+    async def _tick(self) -> int:
+        if self._moment is None or self._moment.elapsed() > BEAT_S:
+            self._moment = Moment(self._clock, await self._store.now())
+        return tick_of(self._moment.now(), BEAT_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rota.config import RetentionConfig
+from rota.loops.duty import Duty
 from rota.loops.loop import Loop
 from rota.model.standing import Retention
 from rota.ports import Clock, LogStore, Store
@@ -17,10 +18,19 @@ MORE_S = 0.02
 
 
 class Pruner(Loop):
-    """Every node may prune: whoever comes second finds it done."""
+    """One node prunes at a time. If two do, whoever comes second finds it done."""
 
-    def __init__(self, store: Store, clock: Clock, config: RetentionConfig, logs: LogStore | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        config: RetentionConfig,
+        logs: LogStore | None,
+        *,
+        duty: Duty | None = None,
+    ) -> None:
         super().__init__(clock)
+        self._duty = duty
         self._store = store
         self._config = config
         self._logs = logs
@@ -31,6 +41,8 @@ class Pruner(Loop):
         self.pruned = 0
 
     async def once(self) -> float:
+        if self._duty is not None and not await self._duty.is_mine():
+            return CLOSE_S
         closed = await self._store.close_runs(after_id=self._looked_id, limit=CLOSE_BATCH)
         self._looked_id = closed.last_id or 0
         if closed.last_id is not None:
