@@ -113,12 +113,9 @@ def rebalance(facts: ClusterFacts) -> Rebalance:
     arriving = Counter(it.to for job_id, it in going.items() if job_id in facts.jobs)
     loads = {name: len(jobs) + arriving[name] for name, jobs in free.items()}
     held, limits = facts.held, facts.limits
-    room = {name: limits[name] - load for name, load in loads.items()}
     shifts: list[Shift] = []
-    for move in moves(loads, {peer.name: peer.weight for peer in facts.active}):
-        count = max(min(move.jobs, room[move.receiver], len(free[move.giver])), 0)
-        room[move.receiver] -= count
-        taken, free[move.giver] = free[move.giver][:count], free[move.giver][count:]
+    for move in moves(loads, {peer.name: peer.weight for peer in facts.active}, limits):
+        taken, free[move.giver] = free[move.giver][: move.jobs], free[move.giver][move.jobs :]
         shifts += [Shift(job_id=it, giver=move.giver, receiver=move.receiver) for it in taken]
     after = Counter(loads)
     after.update(it.receiver for it in shifts)

@@ -3,7 +3,6 @@ what is right is judged afterwards, by `checkers`."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from logging import CRITICAL
@@ -51,6 +50,7 @@ class World:
         self._store.realm.clock = SimClock(loop, scenario.seed, name="coordinator")
         self._nodes = [SimNode(loop, scenario, n, self._store, self._history) for n in range(scenario.nodes)]
         self._last: dict[int, SimNode] = {}
+        self._counted = 0
 
     async def run(self) -> History:
         await self._define()
@@ -73,7 +73,7 @@ class World:
     async def _pass(self, until_s: float) -> None:
         """Let time pass, looking on."""
         while self._loop.time() < until_s:
-            await asyncio.wait({self._loop.create_task(self._clock.sleep(LOOK_S))})
+            await self._clock.sleep(LOOK_S)
             self._count_takeovers()
             if self._loop.time() >= CALM_S and self._scenario.mode is Mode.LIVENESS:
                 self._look()
@@ -95,8 +95,6 @@ class World:
                 self._history.counts.takeovers += 1
             self._last[it.job_id] = named[it.node]
         self._counted = len(self._history.fired)
-
-    _counted = 0
 
     def _close(self) -> None:
         history = self._history

@@ -85,7 +85,9 @@ def gives(facts: Sweep, most: int) -> dict[int, str]:
     free = sorted(facts.held & facts.jobs)
     loads = {name: peer.held for name, peer in peers.items()}
     found: dict[int, str] = {}
-    for move in moves(loads, {name: peer.weight for name, peer in peers.items()}):
+    weights = {name: peer.weight for name, peer in peers.items()}
+    limits = {name: limit(len(facts.jobs), len(peers), peer.faults) for name, peer in peers.items()}
+    for move in moves(loads, weights, limits):
         if move.giver == facts.name:
             count = min(move.jobs, most - len(found))
             found |= dict.fromkeys(free[len(found) : len(found) + count], move.receiver)

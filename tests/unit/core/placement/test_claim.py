@@ -223,6 +223,28 @@ def test_after_the_moves_loads_differ_by_at_most_one_and_nobody_both_gives_and_g
     assert moves(after, weights) == []
 
 
+def test_nobody_is_given_more_than_its_limit_however_heavy_it_is() -> None:
+    """Or what it is given would stay without an owner, and come back, again and again."""
+    assert targets({"a": 0, "b": 9, "c": 9}, {"a": 8.0, "b": 1.0, "c": 1.0}, dict.fromkeys("abc", 10)) == {
+        "a": 10,
+        "b": 4,
+        "c": 4,
+    }
+    assert targets({"a": 20, "b": 0}, {"a": 1.0, "b": 1.0}, {"a": 5, "b": 5}) == {"a": 5, "b": 5}
+    assert moves({"a": 20, "b": 0}, {"a": 1.0, "b": 1.0}, {"a": 5, "b": 5}) == [("a", "b", 5)]
+    heavy = Peer(name="a", incarnation="a", weight=8.0)
+    light = Peer(name="b", incarnation="b", held=9)
+    other = Peer(name="c", incarnation="c", held=9)
+    given = Sweep(
+        name="b",
+        peers=(heavy, light, other),
+        jobs=frozenset(range(18)),
+        owned=frozenset(range(18)),
+        held=frozenset(range(9)),
+    )
+    assert len(gives(given, 100)) == 5
+
+
 def test_shares_follow_weights() -> None:
     assert targets({"a": 30, "b": 0}, {"a": 2.0, "b": 1.0}) == {"a": 20, "b": 10}
     assert targets({"a": 3, "b": 0}, {"a": 0.0, "b": 0.0}) == {"a": 0, "b": 0}
