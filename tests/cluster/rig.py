@@ -287,7 +287,9 @@ async def under_faults(url: str, scene: Scene, folder: Path) -> Outcome:
 
 
 def _settings(scene: Scene) -> dict[str, str]:
-    return lease(3, 0.5) if scene.execute else {"ROTA_EXECUTOR_SEATS": "0"}
+    """Without placement every node tries to fire everything: the most pressure on the transaction that decides."""
+    more = lease(3, 0.5) if scene.execute else {"ROTA_EXECUTOR_SEATS": "0"}
+    return {"ROTA_PLACEMENT_KIND": "none", **more}
 
 
 def through(url: str, proxy: FaultProxy) -> str:

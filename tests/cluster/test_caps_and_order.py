@@ -52,7 +52,7 @@ def judge_whole(outcome: Outcome, store: str, seconds: float) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", ["postgres", pytest.param("mariadb", marks=pytest.mark.nightly)])
 async def test_caps_and_order_hold_while_an_executor_is_killed(
     store: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ def judge_whole(outcome: Outcome, scene: Scene, store: str) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("store", "skew_s"), [("postgres", 7), ("mariadb", -7)])
+@pytest.mark.parametrize(("store", "skew_s"), [("postgres", 7), pytest.param("mariadb", -7, marks=pytest.mark.nightly)])
 async def test_every_slot_has_one_run_under_faults(
     store: str, skew_s: float, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -61,7 +61,7 @@ def judge_executed(outcome: Outcome, scene: Scene, store: str) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("store", "skew_s"), [("postgres", 7), ("mariadb", -7)])
+@pytest.mark.parametrize(("store", "skew_s"), [("postgres", 7), pytest.param("mariadb", -7, marks=pytest.mark.nightly)])
 async def test_every_run_has_one_first_start_under_faults(
     store: str, skew_s: float, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

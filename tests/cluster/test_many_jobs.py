@@ -43,6 +43,7 @@ async def owners(cluster: Cluster) -> dict[str, str]:
     return {entry.key: entry.value for entry in await cluster.coordinator.read("jobs")}
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 async def test_ten_thousand_jobs_have_owners_again_soon_after_one_of_three_dies(kind: Kind, tmp_path: Path) -> None:

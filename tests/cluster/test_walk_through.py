@@ -213,7 +213,7 @@ class Stage:
 Open = Callable[[], Awaitable[Stage]]
 
 
-@pytest.fixture(params=["zookeeper", "etcd"])
+@pytest.fixture(params=["zookeeper", pytest.param("etcd", marks=pytest.mark.nightly)])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
     server = request.getfixturevalue(f"{request.param}_server")
     async with a_stage(request.param, server.port, tmp_path) as found:
