@@ -10,6 +10,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
+    CursorResult,
     Select,
     Table,
     Text,
@@ -28,7 +29,7 @@ from sqlalchemy.exc import DBAPIError
 
 from rota.backends.sql import schema
 from rota.backends.sql.sets import Change, MySQLSets, PostgreSQLSets, SQLiteSets, Write, array_text
-from rota.model.value import encode
+from rota.model.value import decode, encode
 
 STATEMENT_S = 10
 LOCK_S = 5
@@ -67,6 +68,14 @@ class Dialect(Protocol):
 
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         """The same query, locking its rows; `skip` leaves out rows that others hold."""
+        ...
+
+    def whole(self, query: Select[Any]) -> Select[Any]:
+        """The same query, made for `fetched`, where many rows are read at a time."""
+        ...
+
+    def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
+        """All rows of such a query."""
         ...
 
     def insert(
@@ -150,6 +159,12 @@ class PostgreSQL(PostgreSQLSets):
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query.with_for_update(skip_locked=skip)
 
+    def whole(self, query: Select[Any]) -> Select[Any]:
+        return query
+
+    def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
+        return found.all()
+
     def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
         found = conn.exec_driver_sql("DELETE FROM rota_arrival RETURNING id, kind, data").all()
         return [(kind, data) for _, kind, data in sorted(tuple(row) for row in found)]
@@ -227,6 +242,12 @@ class MySQL(MySQLSets):
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query.with_for_update(skip_locked=skip)
 
+    def whole(self, query: Select[Any]) -> Select[Any]:
+        return query
+
+    def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
+        return found.all()
+
     def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
         """By id, for a scan that deletes would wait for rows that are not committed."""
         return _read_and_delete(self, conn)
@@ -288,6 +309,14 @@ class SQLite(SQLiteSets):
 
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query  # the transaction has the whole file for itself
+
+    def whole(self, query: Select[Any]) -> Select[Any]:
+        """All rows as one: between two rows the driver lets go of the interpreter, and another thread takes it."""
+        rows = query.subquery()
+        return select(func.json_group_array(func.json_array(*rows.c)))
+
+    def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
+        return decode(found.scalar_one(), list)
 
     def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
         return _read_and_delete(self, conn)

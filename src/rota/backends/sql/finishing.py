@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Row, Select, select, update
+from sqlalchemy import Select, select, update
 
 from rota.backends.record import AVOIDED
 from rota.backends.sql import schema
@@ -178,6 +178,19 @@ class Finishing(Assigning):
         return ended + len(waiting), asked
 
 
+class _Live(NamedTuple):
+    """What the queue says of an item, and the clock when it did."""
+
+    item_id: int
+    attempt: int
+    state: str
+    start_by_at: int
+    node_id: int | None
+    expires_at: int | None
+    cancel_at: int | None
+    now: int
+
+
 class _Batch:
     """Ends and starts on their way into the store."""
 
@@ -208,7 +221,7 @@ class _Batch:
             put_assignment(tx, notice, Cause.NOTICE)
         return sorted({end.run_id for end, _ in current if end.job_id})
 
-    def _current(self, rows: dict[int, Row[Any]]) -> list[tuple[ItemEnd, Row[Any]]]:
+    def _current(self, rows: dict[int, _Live]) -> list[tuple[ItemEnd, _Live]]:
         """Those that count; their rows are taken, so that a second end of the same attempt is late."""
         current = []
         for end in self.ends:
@@ -220,7 +233,7 @@ class _Batch:
             current.append((end, row))
         return current
 
-    def _begin(self, tx: Transaction, rows: dict[int, Row[Any]]) -> None:
+    def _begin(self, tx: Transaction, rows: dict[int, _Live]) -> None:
         ended = {end.item_id for end in self.ends}
         began: list[tuple[int, int]] = []
         left: list[tuple[int, int, int]] = []
@@ -239,10 +252,13 @@ class _Batch:
         _drop_asked(tx, [item_id for item_id, *_ in left if rows[item_id].cancel_at is not None])
 
 
-def _locked(tx: Transaction, item_ids: set[int]) -> dict[int, Row[Any]]:
+def _locked(tx: Transaction, item_ids: set[int]) -> dict[int, _Live]:
     """Lock the rows of items, and read the clock."""
-    listed = {"ids": tx.dialect.listed(item_ids)}
-    found = {row[0]: row for row in tx.conn.execute(_rows_to_lock(tx.dialect), listed)} if item_ids else {}
+    if item_ids:
+        rows = tx.dialect.fetched(tx.conn.execute(_rows_to_lock(tx.dialect), {"ids": tx.dialect.listed(item_ids)}))
+        found = {row[0]: _Live._make(row) for row in rows}
+    else:
+        found = {}
     if found:
         tx.now_us = int(next(iter(found.values())).now)
     else:
@@ -255,10 +271,11 @@ def _rows_to_lock(dialect: Dialect) -> Select[Any]:
     q = schema.queue.c
     columns = (q.item_id, q.attempt, q.state, q.start_by_at, q.node_id, q.expires_at, q.cancel_at)
     now = dialect.statement_now_us().label("now")
-    return dialect.locked(select(*columns, now).where(dialect.among_named(q.item_id, "ids")).order_by(q.item_id))
+    wanted = select(*columns, now).where(dialect.among_named(q.item_id, "ids")).order_by(q.item_id)
+    return dialect.whole(dialect.locked(wanted))
 
 
-def _is_current(end: ItemEnd, row: Row[Any]) -> bool:
+def _is_current(end: ItemEnd, row: _Live) -> bool:
     on_time = end.expired_us is None or row.expires_at == end.expired_us
     return bool(row.attempt == end.attempt and row.state != READY and on_time)
 
@@ -277,7 +294,7 @@ def _end(tx: Transaction, ends: Sequence[ItemEnd]) -> None:
     tx.ended += ids
 
 
-def _retry(tx: Transaction, ends: Sequence[tuple[ItemEnd, Row[Any]]]) -> None:
+def _retry(tx: Transaction, ends: Sequence[tuple[ItemEnd, _Live]]) -> None:
     """Make items ready again, after a while, and rather on another node."""
     rows = []
     for it, row in ends:

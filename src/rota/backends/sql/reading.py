@@ -88,7 +88,8 @@ class Reading(Deciding):
     async def loads(self, item_ids: Sequence[int], run_ids: Sequence[int] = ()) -> Loads:
         def work(conn: Connection) -> Loads:
             wanted = {"ids": self._dialect.listed(item_ids)}
-            items = [item_of(row) for row in conn.execute(_items_by_id(self._dialect), wanted)]
+            found = self._dialect.fetched(conn.execute(_items_by_id(self._dialect), wanted))
+            items = [item_of(row) for row in found]
             return Loads(items, self._runs_by_id(conn, run_ids))
 
         def together(conn: Connection) -> Loads:
@@ -202,4 +203,4 @@ def _items_and_runs(dialect: Dialect) -> Select[Any]:
 @lru_cache
 def _items_by_id(dialect: Dialect) -> Select[Any]:
     """Without their live states: nobody asks for them here, and the join would look through what left the queue."""
-    return select(schema.item, null()).where(dialect.among_named(schema.item.c.id, "ids"))
+    return dialect.whole(select(schema.item, null()).where(dialect.among_named(schema.item.c.id, "ids")))

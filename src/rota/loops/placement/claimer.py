@@ -222,9 +222,8 @@ class Claimer(Loop):
 
     async def _settle_doubts(self, owned: frozenset[int]) -> None:
         """Ask again for what was never answered: who claims what it has already is told so."""
-        doubtful = sorted(self._doubtful & owned)
+        await self._claim(sorted(self._doubtful & owned))
         self._doubtful.clear()
-        await self._claim(doubtful)
 
     async def _find_own(self) -> None:
         """Look which claims are this session's."""
