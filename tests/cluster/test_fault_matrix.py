@@ -35,7 +35,11 @@ async def judge_run(kind: Kind, folder: Path, only: tuple[str, ...] = ()) -> Non
             Kind(store="postgres", coordinator="zookeeper", placement="claim"),
             ("kill the leader", "restart coordinator"),
         ),
-        (Kind(store="postgres", coordinator="etcd", placement="scope"), ("kill the leader", "cut from coordinator")),
+        pytest.param(
+            Kind(store="postgres", coordinator="etcd", placement="scope"),
+            ("kill the leader", "cut from coordinator"),
+            marks=pytest.mark.nightly,
+        ),
         (Kind(store="mariadb", coordinator=None, placement="beat"), ("kill the leader", "freeze an agent")),
     ],
     ids=str,

@@ -14,6 +14,8 @@ import pytest
 from tests.e2e.rig import Home
 from tests.servers.smtp import mail_server
 
+pytestmark = pytest.mark.nightly  # each starts several nodes
+
 FAILING = """
 jobs:
   broken:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.e2e.rig import Home, Process
 
+pytestmark = pytest.mark.nightly  # each starts several nodes
+
 JOBS = "jobs:\n" + "".join(f"  j{n}: {{every_s: 3600, shell: ['true']}}\n" for n in range(6))
 TICK = "jobs: {tick: {every_s: 1, overlap: {policy: allow, live_max: 1000}, shell: ['true']}}"
 

@@ -321,9 +321,15 @@ async def transaction(url: str) -> AsyncIterator[Callable[[str], Awaitable[objec
 async def byte_by_byte(target: int) -> AsyncIterator[int]:
     """A port that passes what a client sends on to `target` as single bytes."""
 
+    carriers: set[asyncio.Task[None]] = set()
+
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        own = asyncio.current_task()
+        assert own is not None
+        carriers.add(own)
         from_target, to_target = await asyncio.open_connection(LOOPBACK, target)
         back = asyncio.create_task(pour(from_target, writer, size=65536))
+        carriers.add(back)
         await pour(reader, to_target, size=1)
         await back
 
@@ -343,3 +349,6 @@ async def byte_by_byte(target: int) -> AsyncIterator[int]:
         yield listener.sockets[0].getsockname()[1]
     finally:
         listener.close()
+        for task in carriers:
+            task.cancel()
+        await asyncio.gather(*carriers, return_exceptions=True)

@@ -16,7 +16,12 @@ from tests.contract.conftest import Migrated, empty
 from tests.servers.proxy import FaultProxy
 
 COORDINATORS = ("memory", "sqlite", "postgresql", "mariadb", "zookeeper", "etcd")
+EVERY_TIME = ("memory", "sqlite", "postgresql", "zookeeper", "etcd")
+"""MariaDB differs from PostgreSQL only in the statements of the store, which have a contract of their own."""
 TTL_S = 2.0
+"""Of clients whose sessions shall end."""
+LONG_S = 5.0
+"""Of others, which are not renewed all the time; ZooKeeper with short ticks allows no longer ones."""
 
 
 class Clients:
@@ -25,7 +30,7 @@ class Clients:
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
 
-    async def __call__(self) -> Coordinator:
+    async def __call__(self, ttl_s: float = TTL_S) -> Coordinator:
         raise NotImplementedError
 
     async def silence(self, client: Coordinator) -> None:
@@ -43,9 +48,9 @@ class StoreClients(Clients):
         self._url = url
         self._memory = open_store("memory:", SystemClock(), actor="test")
 
-    async def __call__(self) -> Coordinator:
+    async def __call__(self, ttl_s: float = TTL_S) -> Coordinator:
         store = self._memory if self._url == "memory:" else self._open()
-        coordinator = open_coordinator(CoordinatorConfig(session_s=TTL_S), store, SystemClock())
+        coordinator = open_coordinator(CoordinatorConfig(session_s=ttl_s), store, SystemClock())
         self._stack.push_async_callback(coordinator.close)
         return coordinator
 
@@ -64,10 +69,10 @@ class ServerClients(Clients):
         self._namespace = f"test-{secrets.token_hex(6)}"
         self._proxies: dict[int, FaultProxy] = {}
 
-    async def __call__(self) -> Coordinator:
+    async def __call__(self, ttl_s: float = TTL_S) -> Coordinator:
         proxy = await self._stack.enter_async_context(FaultProxy(*self._target))
         config = CoordinatorConfig(
-            url=f"{self._kind}://127.0.0.1:{proxy.port}", namespace=self._namespace, session_s=TTL_S
+            url=f"{self._kind}://127.0.0.1:{proxy.port}", namespace=self._namespace, session_s=ttl_s
         )
         coordinator = open_coordinator(config, open_store("memory:", SystemClock(), actor="test"), SystemClock())
         self._stack.push_async_callback(coordinator.close)
@@ -83,7 +88,7 @@ class ServerClients(Clients):
         await proxy.pass_through()
 
 
-@pytest.fixture(params=COORDINATORS)
+@pytest.fixture(params=[it if it in EVERY_TIME else pytest.param(it, marks=pytest.mark.nightly) for it in COORDINATORS])
 async def client(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIterator[Clients]:
     async with AsyncExitStack() as stack:
         match request.param:
@@ -103,7 +108,7 @@ async def client(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIte
 @pytest.fixture
 async def a(client: Clients) -> Coordinator:
     """A client with a session."""
-    coordinator = await client()
+    coordinator = await client(LONG_S)
     await coordinator.join()
     return coordinator
 
@@ -111,6 +116,6 @@ async def a(client: Clients) -> Coordinator:
 @pytest.fixture
 async def b(client: Clients) -> Coordinator:
     """Another client with a session."""
-    coordinator = await client()
+    coordinator = await client(LONG_S)
     await coordinator.join()
     return coordinator

@@ -23,7 +23,10 @@ async def free_at(coordinator: Coordinator, key: str) -> float:
     raise AssertionError(f"{key} was never free")
 
 
-async def test_a_session_lives_for_as_long_as_it_is_renewed(a: Coordinator, b: Coordinator) -> None:
+async def test_a_session_lives_for_as_long_as_it_is_renewed(client: Clients) -> None:
+    a, b = await client(), await client()
+    await a.join()
+    await b.join()
     won = await a.claim({"jobs/1": "a"})
     for _ in range(10):
         assert await a.renew()
