@@ -129,7 +129,7 @@ class Stage:
             lookout=Lookout(self.store, clock, None, session_s=SESSION_S),
             post=Post(self.store, make_courier(self.settings, clock, self.folder)),
         )
-        claimer.on_acquired = lambda _: alarmer.acquired(len(claimer.held), ALARMS[name])
+        claimer.on_acquired = lambda _: alarmer.notebook.acquired(len(claimer.held), ALARMS[name])
         tasks = [asyncio.create_task(it.run()) for it in (attendant, claimer, alarmer)]
         self.stack.push_async_callback(self._end, tasks, coordinator)
         self.ones[name] = One(name, claimer, coordinator, proxy, tasks)
