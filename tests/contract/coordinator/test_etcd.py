@@ -25,6 +25,8 @@ from tests.servers.etcd import EtcdServer
 from tests.servers.ports import free_port
 from tests.servers.proxy import FaultProxy
 
+pytestmark = pytest.mark.nightly  # what is special to one kind; the contract itself runs every time
+
 NAMESPACE = "test-etcd"
 PASSWORD = "p@ss:w/rd"
 ROTA = "rota:p%40ss%3Aw%2Frd@"

@@ -27,6 +27,8 @@ from tests.contract.conftest import Line
 from tests.contract.coordinator.conftest import Clients
 from tests.contract.coordinator.test_listen import Ear
 
+pytestmark = pytest.mark.nightly  # what is special to one kind; the contract itself runs every time
+
 on_sql = pytest.mark.parametrize("client", ["sqlite", "postgresql", "mariadb"], indirect=True)
 on_postgresql = pytest.mark.parametrize("line", ["postgresql"], indirect=True)
 TOLD_S = 6.0

@@ -28,6 +28,8 @@ from tests.servers.ports import free_port
 from tests.servers.proxy import FaultProxy
 from tests.servers.zookeeper import ZooKeeperServer
 
+pytestmark = pytest.mark.nightly  # what is special to one kind; the contract itself runs every time
+
 TTL_S = 2.0
 BOUND_S = 5.5
 
