@@ -18,7 +18,7 @@ from rota.sim.verdict import Verdict, cases, shrunk, smallest, verdict
 from tests.sim.mutants import has_no_dead_mans_switch
 
 ROTA = str(Path(sys.executable).with_name("rota"))
-SOME = 600
+SOME = 450
 ALL = 3000
 PROCESSES = 2
 
