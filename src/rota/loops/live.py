@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
 from rota.model.work import Attempt, AttemptEnd
+
+GIVEN_BACK_MAX = 1000
+"""Those that come late come soon: a grant is begun within seconds."""
 
 log = structlog.get_logger()
 
@@ -18,8 +21,7 @@ class Live:
 
     def __init__(self) -> None:
         self.attempts: dict[int, Attempt] = {}
-        self.given_back: set[tuple[int, int]] = set()
-        """Attempts (item, attempt) that are given back as unknown: they must not begin any more."""
+        self._given_back: deque[tuple[int, int]] = deque(maxlen=GIVEN_BACK_MAX)
         self.begun: dict[int, float] = {}
         """When attempts (by item) started, by the monotonic clock, while their start is not written yet."""
         self.written_s = 0.0
@@ -33,9 +35,13 @@ class Live:
         self.idle = asyncio.Event()
         self.idle.set()
 
+    def give_back(self, attempts: Iterable[tuple[int, int]]) -> None:
+        """Attempts (item, attempt) that this node does not know go back: from now on none of them may begin here."""
+        self._given_back.extend(attempts)
+
     def add(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Take attempts in hand; says which of them may begin."""
-        taken = [it for it in attempts if (it.item_id, it.attempt) not in self.given_back]
+        taken = [it for it in attempts if (it.item_id, it.attempt) not in self._given_back]
         self.attempts.update((it.item_id, it) for it in taken)
         if self.attempts:
             self.idle.clear()

@@ -95,7 +95,7 @@ class Rescuer(Loop):
             log.error("items of this node that it does not know go back", items=[it.item_id for it in again][:20])
             policies = await self._loader.policies(again)
             again = [it for it in again if it.item_id in policies and it.item_id not in self._live.attempts]
-            self._live.given_back |= {(it.item_id, it.attempt) for it in again}  # from now on none of them may begin
+            self._live.give_back((it.item_id, it.attempt) for it in again)
             ends = [_lost(it, self._identity.name, policies[it.item_id].retry, free=True) for it in again]
             await self._store.finish(ends, rule=Advance())
 
