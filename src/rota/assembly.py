@@ -40,6 +40,7 @@ from rota.loops.post import Post
 from rota.loops.pruner import Pruner
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
+from rota.loops.waking import connect
 from rota.loops.warden import Warden
 from rota.model.cluster import Peer, Placement
 from rota.model.job import listener_name
@@ -105,7 +106,8 @@ class Assembly:
         dispatcher = Dispatcher(
             self._store, self._clock, self._config.dispatch, self._identity, executor, hears=self._store.hears
         )
-        self._connect(scheduler, dispatcher, executor, finishers)
+        self._live.wake_finisher = wake_all(finishers)
+        connect(self._store, self._identity, scheduler, dispatcher, executor, finishers)
         member = Member(
             self._store,
             self._clock,
@@ -231,25 +233,6 @@ class Assembly:
             processes_max=max(PROCESSES_MAX, executor.seats + SPARE_PROCESSES),
         )
         return ProcessCrew(settings, self._logs, log_max=self._config.logs.max_bytes)
-
-    def _connect(
-        self, scheduler: Scheduler, dispatcher: Dispatcher, executor: Executor | None, finishers: Sequence[Finisher]
-    ) -> None:
-        self._live.wake_finisher = wake_all(finishers)
-        if not self._store.hears:  # nobody else will tell, and while work ends, more may have come
-            scheduler.on_fired = lambda _: dispatcher.wake()
-            for finisher in finishers:
-                finisher.on_finished = dispatcher.wake
-
-        def heard(topic: str) -> None:
-            if topic == "dispatch":
-                dispatcher.wake()
-            elif topic == "seats":
-                dispatcher.freed()
-            elif executor is not None and topic == f"node:{self._identity.id}":
-                executor.look()
-
-        self._store.listen(heard)
 
     def _definer(self) -> list[Loop]:
         if self._source is None:

@@ -8,7 +8,6 @@ from typing import Any
 from rota.definitions import fields, runners
 from rota.definitions.text import is_plain
 from rota.definitions.words import listed, shown, suggestion
-from rota.errors import InvalidInput, Problem
 from rota.model.alarm import CLUSTER, AlarmKind, ChannelKind
 
 SECONDS_MAX = 86_400
@@ -22,16 +21,7 @@ _seconds = fields.number(0, SECONDS_MAX, "number of seconds")
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a rule, all of them right."""
-    found: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for field, value in given.items():
-        try:
-            found[field] = _READERS[field](value)
-        except ValueError as error:
-            problems.append(Problem(field, str(error)))
-    if problems:
-        raise InvalidInput(problems)
-    return found
+    return fields.checked(given, _READERS)
 
 
 def _scope(value: object) -> str:

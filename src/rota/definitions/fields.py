@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
 from rota.definitions.text import is_plain, is_whole
 from rota.definitions.words import listed, shown, suggestion
+from rota.errors import InvalidInput, Problem
 
 NAME_MAX = 100
 WHOLE_MAX = 2**63 - 1
@@ -152,3 +153,17 @@ def once(words: Sequence[str]) -> tuple[str, ...]:
 def twin(word: str, others: Iterable[str]) -> str | None:
     """Another name that differs from this one only in capital and small letters."""
     return next((other for other in others if other != word and other.lower() == word.lower()), None)
+
+
+def checked(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    """Each field as its reader reads it; all that is wrong is told at once."""
+    found: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for field, value in given.items():
+        try:
+            found[field] = readers[field](value)
+        except ValueError as error:
+            problems.append(Problem(field, str(error)))
+    if problems:
+        raise InvalidInput(problems)
+    return found

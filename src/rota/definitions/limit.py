@@ -23,16 +23,7 @@ _period = fields.number(0.1, PAUSE_S_MAX, "number of seconds")
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a limit, all of them right. No cap and no rate are said by None."""
-    found: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for field, value in given.items():
-        try:
-            found[field] = _READERS[field](value)
-        except ValueError as error:
-            problems.append(Problem(field, str(error)))
-    if problems:
-        raise InvalidInput(problems)
-    return found
+    return fields.checked(given, _READERS)
 
 
 def check_names(given: Mapping[str, str]) -> None:

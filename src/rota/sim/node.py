@@ -22,6 +22,7 @@ from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.part import Part, driver
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
+from rota.loops.waking import connect
 from rota.model.cluster import Peer
 from rota.model.node import NewNode, Place
 from rota.ports import Store
@@ -134,7 +135,7 @@ class SimNode:
         dispatcher = Dispatcher(store, self.clock, DISPATCH, identity, executor, hears=self._scenario.hears)
         scheduler = Scheduler(store, self.clock, SCHEDULER, overdue_s=SESSION_S + 1)
         live.wake_finisher = wake_all(finishers)
-        _connect(store, identity, scheduler, dispatcher, executor, finishers)
+        connect(store, identity, scheduler, dispatcher, executor, finishers)
         self.part = part = self._new_part(store, live)
         process = Process(
             store=store,
@@ -199,28 +200,3 @@ class SimNode:
 
     def _busy(self, live: Live) -> float:
         return busy(0.0, len(live.attempts), self._scenario.seats, 0.0)
-
-
-def _connect(
-    store: Store,
-    identity: Identity,
-    scheduler: Scheduler,
-    dispatcher: Dispatcher,
-    executor: Executor,
-    finishers: list[Finisher],
-) -> None:
-    """Who wakes whom, as on a real node."""
-    if not store.hears:
-        scheduler.on_fired = lambda _: dispatcher.wake()
-        for finisher in finishers:
-            finisher.on_finished = dispatcher.wake
-
-    def heard(topic: str) -> None:
-        if topic == "dispatch":
-            dispatcher.wake()
-        elif topic == "seats":
-            dispatcher.freed()
-        elif topic == f"node:{identity.id}":
-            executor.look()
-
-    store.listen(heard)
