@@ -25,8 +25,9 @@ from tests.servers.mariadb import MariadbDatabases
 from tests.servers.postgres import PostgresServer
 from tests.servers.sql import run
 
-SETTLE_S = 2.0
 WATCH_S = 5.0
+WATCHES_MAX = 8
+"""A node that has just come up asks more; on a busy machine that takes a while."""
 QUERIES_PER_S_MAX = 25.0
 JOBS = 50
 
@@ -43,7 +44,6 @@ async def an_idle_node(url: str, folder: Path) -> AsyncIterator[None]:
     node = NodeProcess("idle", url, folder)
     node.start()
     try:
-        await asyncio.sleep(SETTLE_S)
         yield
         assert node.running
     finally:
@@ -51,13 +51,15 @@ async def an_idle_node(url: str, folder: Path) -> AsyncIterator[None]:
 
 
 async def watch(store: str, count: Count, own: int = 0, most_per_s: float = QUERIES_PER_S_MAX) -> None:
-    """Let the server count for a while; `own` is what one call of `count` adds to it."""
-    before = await count()
-    await asyncio.sleep(WATCH_S)
-    queries = await count() - before - own
-    print(f"\nidle node on {store}: {queries} queries in {WATCH_S:g} s ({queries / WATCH_S:.2f}/s)")
-    assert queries > 0, "void: the node did nothing at all"
-    assert queries <= most_per_s * WATCH_S
+    """Let the server count, until the node has come to rest; `own` is what one call of `count` adds to it."""
+    for _ in range(WATCHES_MAX):
+        before = await count()
+        await asyncio.sleep(WATCH_S)
+        queries = await count() - before - own
+        print(f"\nidle node on {store}: {queries} queries in {WATCH_S:g} s ({queries / WATCH_S:.2f}/s)")
+        if 0 < queries <= most_per_s * WATCH_S:
+            return
+    raise AssertionError(f"never at rest: {queries} queries in {WATCH_S:g} s, at most {most_per_s * WATCH_S:g} expected")
 
 
 async def test_an_idle_node_asks_postgresql_seldom(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ class Loop(ABC):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._woken = asyncio.Event()
-        self._stopping = False
+        self._woken = self._stopping = False
+        self._rest: asyncio.Future[None] | None = None
         self.failures = 0
         """Rounds that failed since the last one that did not."""
 
@@ -41,8 +41,10 @@ class Loop(ABC):
             await self.rest(await self._round())
 
     def wake(self) -> None:
-        """End the present rest."""
-        self._woken.set()
+        """End the present rest; if there is none, the next one."""
+        self._woken = True
+        if self._rest is not None:
+            _end(self._rest)
 
     def stop(self) -> None:
         """Do no further round."""
@@ -51,12 +53,16 @@ class Loop(ABC):
 
     async def rest(self, seconds: float) -> None:
         """Wait for so long, or until woken."""
-        try:
-            async with asyncio.timeout(max(seconds, 0)):
-                await self._woken.wait()
-        except TimeoutError:
-            return
-        self._woken.clear()
+        if not self._woken:
+            loop = asyncio.get_running_loop()
+            self._rest = loop.create_future()
+            timer = loop.call_later(max(seconds, 0), _end, self._rest)
+            try:
+                await self._rest
+            finally:
+                timer.cancel()
+                self._rest = None
+        self._woken = False
 
     async def _round(self) -> float:
         try:
@@ -79,3 +85,8 @@ class Loop(ABC):
         log.warning(event, loop=type(self).__name__, failures=self.failures, **details)
         longest_s: float = min(0.05 * 2.0 ** min(self.failures, 10), BACK_OFF_MAX_S)
         return longest_s * (0.5 + self._clock.chance() / 2)
+
+
+def _end(rest: asyncio.Future[None]) -> None:
+    if not rest.done():
+        rest.set_result(None)
