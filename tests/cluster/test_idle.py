@@ -59,7 +59,9 @@ async def watch(store: str, count: Count, own: int = 0, most_per_s: float = QUER
         print(f"\nidle node on {store}: {queries} queries in {WATCH_S:g} s ({queries / WATCH_S:.2f}/s)")
         if 0 < queries <= most_per_s * WATCH_S:
             return
-    raise AssertionError(f"never at rest: {queries} queries in {WATCH_S:g} s, at most {most_per_s * WATCH_S:g} expected")
+    raise AssertionError(
+        f"never at rest: {queries} queries in {WATCH_S:g} s, at most {most_per_s * WATCH_S:g} expected"
+    )
 
 
 async def test_an_idle_node_asks_postgresql_seldom(tmp_path: Path) -> None:

@@ -56,13 +56,13 @@ async def test_ten_thousand_jobs_have_owners_again_soon_after_one_of_three_dies(
         wanted = [a_definition(f"job-{n}", rule=rule) for n in range(JOBS)]
         for start in range(0, JOBS, 1000):
             await cluster.control.apply(wanted[start : start + 1000])
-        await cluster.until(lambda: balanced(cluster, "abc"), "all jobs to be shared out", 120)
+        await cluster.until(lambda: balanced(cluster, "abc", leeway=0), "all jobs to be shared out", 120)
 
         before = await owners(cluster)
         cluster.nodes["a"].kill()
         killed = time.monotonic()
         lost = Counter(before.values())["a"]
-        await cluster.until(lambda: _fewer(cluster), "the session of the dead one to end", 4 * SESSION_S)
+        await cluster.until(lambda: _gone(cluster), "the session of the dead one to end", 4 * SESSION_S)
         await cluster.until(lambda: _all(cluster), "all jobs to have owners again", 60)
         took_s = time.monotonic() - killed
         assert "a" not in (await owners(cluster)).values()
@@ -92,8 +92,8 @@ async def test_ten_thousand_jobs_have_owners_again_soon_after_one_of_three_dies(
         assert shared_s <= SHARED_S
 
 
-async def _fewer(cluster: Cluster) -> bool:
-    return await owned(cluster) < JOBS
+async def _gone(cluster: Cluster) -> bool:
+    return "a" not in await cluster.peers()
 
 
 async def _all(cluster: Cluster) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rota.model.entry import folder_of
 
@@ -20,10 +20,12 @@ class Ear:
     def add(self, folder: str, wake: Callable[[], None]) -> None:
         self._wakes.setdefault(folder, []).append(wake)
 
-    def heard(self, key: str) -> None:
-        """Something has happened to a key: for itself as a folder, and for the folder it is in."""
-        for folder in (key, folder_of(key)) if key else ("",):
-            self.wake(folder)
+    def heard(self, keys: Iterable[str]) -> None:
+        """Something has happened to keys: for each as a folder, and for the folder it is in."""
+        changed = {folder for key in keys for folder in (key, folder_of(key))}
+        for folder in self.folders:
+            if folder in changed:
+                self.wake(folder)
 
     def wake(self, folder: str) -> None:
         for wake in self._wakes.get(folder, ()):

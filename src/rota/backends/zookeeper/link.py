@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from threading import Thread
 from typing import Any, Protocol
@@ -42,8 +42,8 @@ class Keeper(Protocol):
     def went_over(self, link: Link) -> None:
         """Its session is over."""
 
-    def heard(self, path: str) -> None:
-        """A node that is watched has changed."""
+    def heard(self, paths: Collection[str]) -> None:
+        """Nodes that are watched have changed."""
 
 
 class Link:
@@ -54,6 +54,7 @@ class Link:
         self._keeper = keeper
         self._window = asyncio.Semaphore(WINDOW)
         self._answers: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._paths: deque[str] = deque()
         self._waking = False
         self._settled = asyncio.Event()
         self._over = asyncio.Event()
@@ -64,7 +65,7 @@ class Link:
         """Whether the server has said that the session is over."""
         self.number = 0
         """The session, as ZooKeeper counts them; 0 before there is one."""
-        self._client = Client(address, ttl_s, self._told, lambda path: self._tell(keeper.heard, path))
+        self._client = Client(address, ttl_s, self._told, self._heard)
         self._client.start_async()
 
     @property
@@ -151,8 +152,15 @@ class Link:
         return result.value if result.exception is None else answer_of(result.exception)
 
     def _answered(self, future: asyncio.Future[Any], result: Any) -> None:
-        """Hand an answer over to the loop, which is woken once for all that have come since."""
         self._answers.append((future, result))
+        self._wake()
+
+    def _heard(self, path: str) -> None:
+        self._paths.append(path)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Hand over to the loop, which is woken once for all that has come since."""
         if not self._waking:
             self._waking = True
             self._tell(self._settle)
@@ -164,6 +172,8 @@ class Link:
             self._window.release()
             if not future.done():  # whoever asked may have stopped waiting
                 future.set_result(result)
+        if self._paths:
+            self._keeper.heard([self._paths.popleft() for _ in range(len(self._paths))])
 
     def _tell(self, call: Callable[..., None], *args: Any) -> None:
         with suppress(RuntimeError):  # the loop has been closed: nobody is left to tell

@@ -4,7 +4,7 @@ watched whenever it comes up."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -85,10 +85,8 @@ class Links:
             if link.ended and self._ear.folders:
                 self._open()
 
-    def heard(self, path: str) -> None:
-        key = self._tree.key(path)
-        if key is not None:
-            self._ear.heard(key)
+    def heard(self, paths: Collection[str]) -> None:
+        self._ear.heard(key for path in paths if (key := self._tree.key(path)) is not None)
 
     def _open(self) -> Link:
         if self._closed:

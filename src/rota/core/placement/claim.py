@@ -67,7 +67,7 @@ def limit(jobs: int, schedulers: int, faults: int) -> int:
     return 1 + jobs // max(schedulers - faults, 1)
 
 
-def sweep(facts: Sweep, order: Order = sorted) -> Swept:
+def sweep(facts: Sweep, order: Order | None = None) -> Swept:
     """Decide what to claim and what to release."""
     release = sorted(job_id for job_id in facts.held if _shall_go(facts, job_id))
     held = len(facts.held) - len(release)
@@ -119,11 +119,12 @@ def _shall_go(facts: Sweep, job_id: int) -> bool:
     return receiver not in (None, facts.name) and receiver in {peer.name for peer in facts.active}
 
 
-def _wanted(facts: Sweep, order: Order, held: int) -> list[int]:
+def _wanted(facts: Sweep, order: Order | None, held: int) -> list[int]:
     """Up to the limit: first what is kept for this scheduler, then what is free, up to its share while rebalancing is
     automatic; more only of what nobody else has taken during a whole session."""
     room = facts.limit - held
-    free = [job_id for job_id in order(facts.jobs - facts.owned) if _may_try(facts, job_id)]
+    unowned = facts.jobs - facts.owned
+    free = [it for it in (order(unowned) if order else _own_part_first(facts, unowned)) if _may_try(facts, it)]
     mine = [job_id for job_id in free if _receiver(facts, job_id) == facts.name]
     forced = [job_id for job_id in mine if facts.handovers[job_id].force]
     others = [job_id for job_id in free if _receiver(facts, job_id) != facts.name]
@@ -132,6 +133,16 @@ def _wanted(facts: Sweep, order: Order, held: int) -> list[int]:
         others = others[:under] + [job_id for job_id in others[under:] if _is_late(facts, job_id)]
     wanted = [*forced, *(job_id for job_id in mine if job_id not in forced), *others]
     return wanted[: max(room, len(forced))]
+
+
+def _own_part_first(facts: Sweep, job_ids: Iterable[int]) -> list[int]:
+    """Who know the same try for different jobs: each begins where the part ends that those before it lack."""
+    free = sorted(job_ids)
+    shares = _shares(facts)
+    lack = {peer.name: max(shares[peer.name] - peer.held, 0.0) for peer in facts.active}
+    before = sum(jobs for name, jobs in lack.items() if name < facts.name)
+    start = int(len(free) * before / (sum(lack.values()) or 1.0))
+    return free[start:] + free[:start]
 
 
 def _may_try(facts: Sweep, job_id: int) -> bool:
@@ -149,6 +160,11 @@ def _is_late(facts: Sweep, job_id: int) -> bool:
 
 
 def _share(facts: Sweep) -> int:
-    whole = sum(peer.weight for peer in facts.active)
-    own = next((peer.weight for peer in facts.active if peer.name == facts.name), 0.0)
-    return ceil(len(facts.jobs) * own / whole - 1e-9) if whole > 0 else 0
+    return ceil(_shares(facts).get(facts.name, 0.0) - 1e-9)
+
+
+def _shares(facts: Sweep) -> dict[str, float]:
+    """How many jobs each scheduler should have, by weight."""
+    weights = {peer.name: peer.weight for peer in facts.active}
+    each = len(facts.jobs) / (sum(weights.values()) or 1.0)
+    return {name: each * weight for name, weight in weights.items()}

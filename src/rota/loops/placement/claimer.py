@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from hashlib import blake2b
 
 import structlog
 
@@ -59,7 +58,7 @@ class Claimer(Loop):
         self._coordinator = coordinator
         self._config = config
         self._attendant = attendant
-        self._order = order or _spread(attendant.peer.name)
+        self._order = order
         self._known = Known(store, coordinator, clock)
         self._handovers = Handovers(coordinator, attendant.peer.name)
         attendant.limit = self._read_limit
@@ -253,13 +252,3 @@ class Claimer(Loop):
         """Soon again while there is something to do."""
         waits = facts.jobs - facts.owned or facts.handovers or (facts.name in facts.drained and self._mine)
         return self._coordinator.ttl_s / 8 if won or waits else self._coordinator.ttl_s * IDLE_SESSIONS
-
-
-def _spread(name: str) -> Order:
-    """Each scheduler tries in an order of its own, so that they seldom try for the same job at a time."""
-    seed = int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "big")
-
-    def order(job_ids: Iterable[int]) -> Sequence[int]:
-        return sorted(job_ids, key=lambda job_id: ((job_id * 2654435761 % 2**32) ^ seed, job_id))
-
-    return order

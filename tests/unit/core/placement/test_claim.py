@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate, chain
 
 import pytest
 from hypothesis import given
@@ -115,6 +116,32 @@ def test_the_order_of_trying_can_be_given() -> None:
     """A0.12."""
     assert sweep(facts(jobs=(1, 2, 3)), lambda ids: sorted(ids, reverse=True)).claim == (3, 2)
     assert sweep(facts(jobs=(1, 2, 3)), lambda ids: [2]).claim == (2,)
+
+
+@given(held=st.lists(st.integers(0, 30), min_size=2, max_size=6), free=st.integers(0, 60))
+def test_schedulers_that_know_the_same_try_for_different_jobs(held: list[int], free: int) -> None:
+    """A0.12: after a crash all is claimed at the first try, however many each had."""
+    loads = dict(zip("abcdef", held, strict=False))
+    owned, jobs = range(sum(held)), range(sum(held) + free)
+    ends = dict(zip(loads, accumulate(held), strict=True))
+    tried = [
+        sweep(
+            facts(
+                name,
+                peers=peers(*loads, **loads),
+                jobs=jobs,
+                owned=owned,
+                held=range(ends[name] - load, ends[name]),
+                automatic=True,
+            )
+        ).claim
+        for name, load in loads.items()
+    ]
+    wanted = sum(map(len, tried))
+    clashes = wanted - len(set(chain(*tried)))
+    assert clashes <= max(wanted - free, 0) + len(held), (
+        "more than is wanted, and than shares explain that do not divide"
+    )
 
 
 def test_a_drained_scheduler_takes_nothing_and_does_not_count() -> None:
