@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, KazooException
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
-from kazoo.protocol.connection import PURESASL_AVAILABLE, ConnectionHandler
+from kazoo.protocol.connection import CLOSE_RESPONSE, PURESASL_AVAILABLE, ConnectionDropped, ConnectionHandler
 from kazoo.protocol.serialization import Connect, Watch, int_struct, write_string
 from kazoo.protocol.states import KeeperState
 from kazoo.security import CREATOR_ALL_ACL
@@ -29,6 +29,7 @@ from rota.errors import CoordinatorRefused
 _AGAIN = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
 """How a lost connection is made again: for as long as it takes, and soon once the server is back."""
 _RECURSIVE = 1
+_AHEAD_MAX = 65536
 
 _log = logging.getLogger("rota.zookeeper.kazoo")
 _log.addHandler(logging.NullHandler())  # it warns at each attempt to connect; whoever wants that asks for it
@@ -87,7 +88,48 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]
-    """Tells its client how long the session lives, and of every change that is watched."""
+    """Tells its client how long the session lives, and of every change that is watched. It takes in whatever has come:
+    when a session ends, news come in thousands, and kazoo would ask six times for each of them."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._ahead = bytearray()
+
+    def _connect(self, *args: Any) -> Any:
+        self._ahead.clear()
+        return super()._connect(*args)
+
+    def _read(self, length: int, timeout: float) -> bytes:
+        with self._socket_error_handling():
+            while len(self._ahead) < length:
+                if not self._decrypted() and not self.handler.select([self._socket], [], [], timeout)[0]:
+                    raise self.handler.timeout_exception("socket time-out during read")
+                with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    self._take_in(self._socket.recv(_AHEAD_MAX))
+        taken = bytes(self._ahead[:length])
+        del self._ahead[:length]
+        return taken
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        answer = super()._read_socket(read_timeout)
+        while answer is not CLOSE_RESPONSE and (self._decrypted() or self._is_whole()):
+            answer = super()._read_socket(read_timeout)
+        return answer
+
+    def _take_in(self, chunk: bytes) -> None:
+        if not chunk:
+            raise ConnectionDropped("socket connection broken")
+        self._ahead += chunk
+
+    def _decrypted(self) -> bool:
+        """Whether TLS has more that no look at the socket would show."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def _is_whole(self) -> bool:
+        """Whether a whole message has come."""
+        size: int = int_struct.size
+        come = len(self._ahead)
+        return come >= size and come - size >= int(int_struct.unpack_from(self._ahead)[0])
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
