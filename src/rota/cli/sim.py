@@ -32,7 +32,7 @@ SHOWN_MAX = 5
 @click.option("--mode", type=click.Choice(["safety", "liveness"]), help="[default: both in turn]")
 @click.option("--only", metavar="N,N,…", help="with one seed: leave out all faults of its plan but these")
 @click.option("--trace", is_flag=True, help="with one seed: print its plan and all that happens")
-@click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="processes")
+@click.option("--jobs", type=click.IntRange(1, 256), help="processes  [default: one for each processor]")
 @click.pass_context
 def sim(
     ctx: click.Context,
@@ -42,7 +42,7 @@ def sim(
     mode: str | None,
     only: str | None,
     trace: bool,
-    jobs: int,
+    jobs: int | None,
 ) -> None:
     """Try the product on clusters in virtual time, with faults drawn from seeds.
 
@@ -112,14 +112,14 @@ def _one(ctx: click.Context, case: Case, only: str | None) -> int:
     return int(bool(violations))
 
 
-def _many(ctx: click.Context, cases: Iterator[Case], wanted: int, processes: int) -> int:
-    from rota.sim.many import summed, verdicts
+def _many(ctx: click.Context, cases: Iterator[Case], wanted: int, processes: int | None) -> int:
+    from rota.sim.many import processors, summed, verdicts
     from rota.wiring import system_clock
 
     clock = system_clock()
     began_s = clock.monotonic()
     with _shown(clock, wanted) as progress:
-        found = verdicts(cases, wanted, processes, progress)
+        found = verdicts(cases, wanted, processes or processors(), progress)
     total = summed(found, clock.monotonic() - began_s)
     _say(ctx, total)
     failing = [it for it in found if it.violations]

@@ -137,6 +137,6 @@ class Dispatcher(Loop):
             rest_s = idle_s * 2.5
         else:
             rest_s, self._pause_s = self._pause_s, min(self._pause_s * 1.5, idle_s)
-        if self._due_s is not None:
+        if self._is_holder and self._due_s is not None:  # what another node's rounds will find due is theirs
             rest_s = min(rest_s, max(self._due_s - self._clock.monotonic(), 0.0))
         return rest_s

@@ -10,7 +10,6 @@ A host that stands still as a whole stops its attempts too; when it goes on, the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,7 @@ from rota.model.work import Attempt, AttemptEnd
 from rota.ports import Listener
 from rota.sim.clocks import HostClock
 from rota.sim.history import Attempted, History
-from rota.sim.loop import Dice, SimLoop
+from rota.sim.loop import Call, Dice, SimLoop
 
 LOOK_S = 0.2
 """How often a switch looks at the clock."""
@@ -37,7 +36,7 @@ class Running:
     attempt: Attempt
     noted: Attempted
     started_s: float
-    timer: asyncio.TimerHandle
+    timer: Call
 
 
 class SimCrew:
@@ -53,7 +52,7 @@ class SimCrew:
         self._history = history
         self._listener: Listener | None = None
         self._until_s = 0.0
-        self._switch: asyncio.TimerHandle | None = None
+        self._switch: Call | None = None
         self._frozen_until_s = 0.0
         self.former: list[SimCrew] = []
         """The crews of earlier incarnations on this host."""

@@ -4,8 +4,8 @@ different seeds show different interleavings and the same seed shows the same on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextvars import Context
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
 from datetime import UTC, datetime
 from heapq import heappop, heappush
 from random import Random
@@ -32,13 +32,35 @@ def dice(seed: int, name: str) -> Dice:
     return Random(f"{seed}:{name}")  # noqa: S311 - must repeat, guards nothing
 
 
+class Call:
+    """A callback that waits for its turn or its time: what a handle of asyncio is, and as little as that can be."""
+
+    __slots__ = ("args", "at_us", "callback", "context", "is_cancelled")
+
+    def __init__(self, at_us: int, callback: Callable[..., object], args: Sequence[Any], context: Context) -> None:
+        self.at_us = at_us
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self.at_us / 1_000_000
+
+
 class SimLoop(VirtualLoop):
-    """An asyncio loop in virtual time that shuffles. A simulation is all timers, so it keeps them in a heap of plain
-    tuples: comparing handles would cost more than running them."""
+    """An asyncio loop in virtual time that shuffles. A simulation is all callbacks and timers, so both are as light as
+    they can be, and timers are kept in a heap of plain tuples: comparing handles would cost more than running them."""
 
     def __init__(self, seed: int) -> None:
         self._random = dice(seed, "loop")
-        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[int, int, Call]] = []
         self._number = self._steps = 0
         super().__init__()
 
@@ -46,32 +68,51 @@ class SimLoop(VirtualLoop):
         """The next number: it says how the loop has thrown until now."""
         return self._random.random()
 
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Call:
+        return self._call_soon(callback, args, context)
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Call:
+        return self.call_at(self._virtual_us / 1_000_000 + delay, callback, *args, context=context)
+
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> Call:
         at_us = round(when * 1_000_000)
         if at_us <= self._virtual_us and when > self._virtual_us / 1_000_000:
             at_us = self._virtual_us + 1
-        timer = asyncio.TimerHandle(at_us / 1_000_000, callback, args, self, context)
+        timer = Call(at_us, callback, args, context or copy_context())
         self._number += 1
         heappush(self._timers, (at_us, self._number, timer))
         return timer
 
+    def _call_soon(self, callback: Callable[..., object], args: Sequence[Any], context: Context | None) -> Call:
+        call = Call(self._virtual_us, callback, args, context or copy_context())
+        self._ready.append(call)  # type: ignore[attr-defined]
+        return call
+
     def _run_once(self) -> None:
         ready: Any = self._ready  # type: ignore[attr-defined]
         self._ring(ready)
-        handles = list(ready)
-        ready.clear()
-        if len(handles) > 1:
-            self._random.shuffle(handles)
-        for handle in handles:
-            if not handle.cancelled():
-                handle._run()  # noqa: SLF001 - as the loop of asyncio does
+        calls = [ready.popleft() for _ in range(len(ready))]
+        if len(calls) > 1:
+            self._random.shuffle(calls)
+        for call in calls:
+            if not call.is_cancelled:
+                try:
+                    call.context.run(call.callback, *call.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as the loop of asyncio does
+                    self.call_exception_handler({"message": f"in {call.callback}", "exception": error})
 
     def _ring(self, ready: Any) -> None:
         """Add the timers that are due; if nothing else is to do, jump to the next."""
         timers = self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2].is_cancelled:
             heappop(timers)
         self._steps += 1
         if not ready:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
@@ -36,8 +38,14 @@ class Sum(Value, frozen=True, kw_only=True):
     """Names all that happened in all of them."""
 
 
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
 def verdicts(cases: Iterator[Case], wanted: int, processes: int, progress: Progress) -> list[Verdict]:
     """Verdicts until as many count as wanted, in the order of the cases."""
+    processes = min(processes, 1 + wanted // BATCH)
     if processes == 1:
         return _alone(cases, wanted, progress)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:

@@ -38,7 +38,7 @@ from rota.sim.witness import WitnessStore
 SESSION_S = 6.0
 LEASE = LeaseConfig()
 SCHEDULER = SchedulerConfig(look_s=2.0)
-DISPATCH = DispatchConfig(idle_s=0.8)
+DISPATCH = DispatchConfig(idle_s=2.0)
 BEAT_S = 10.0
 GATHER_S = 0.01
 

@@ -147,7 +147,7 @@ def _job(chance: Dice, number: int) -> SimJob:
         return SimJob(every_s=30, work_s=20.0, tenant=TENANTS[number], overlap=OverlapPolicy.FORBID)
     policies = (OverlapPolicy.FORBID, OverlapPolicy.ALLOW, OverlapPolicy.QUEUE, OverlapPolicy.REPLACE)
     return SimJob(
-        every_s=chance.choice((6, 8, 10, 12, 20)),
+        every_s=chance.choice((8, 10, 12, 15, 20, 24)),
         work_s=round(chance.uniform(0.05, 2.0), 2),
         tenant=chance.choice(TENANTS),
         overlap=chance.choice(policies),

@@ -16,8 +16,6 @@ from tests.contract.conftest import Migrated, empty
 from tests.servers.proxy import FaultProxy
 
 COORDINATORS = ("memory", "sqlite", "postgresql", "mariadb", "zookeeper", "etcd")
-EVERY_TIME = ("memory", "sqlite", "postgresql", "zookeeper", "etcd")
-"""MariaDB differs from PostgreSQL only in the statements of the store, which have a contract of their own."""
 TTL_S = 2.0
 """Of clients whose sessions shall end."""
 LONG_S = 5.0
@@ -88,7 +86,7 @@ class ServerClients(Clients):
         await proxy.pass_through()
 
 
-@pytest.fixture(params=[it if it in EVERY_TIME else pytest.param(it, marks=pytest.mark.nightly) for it in COORDINATORS])
+@pytest.fixture(params=COORDINATORS)
 async def client(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIterator[Clients]:
     async with AsyncExitStack() as stack:
         match request.param:

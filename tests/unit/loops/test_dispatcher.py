@@ -1,8 +1,12 @@
 """When the dispatcher makes a round: on the memory store, asked by hand."""
 
+import asyncio
+from datetime import UTC, datetime, timedelta
+
 from rota.backends.memory import MemoryStore
 from rota.clock import SystemClock
 from rota.config import DispatchConfig
+from rota.core.dispatch import Rounds
 from rota.loops.dispatcher import Dispatcher
 from rota.loops.identity import Identity
 from rota.model.dispatch import Board, Round
@@ -38,9 +42,9 @@ async def test_a_seat_that_nobody_waits_for_is_no_reason_to_hurry() -> None:
     await store.assign(an_assignment(2))
     dispatcher.wake()
     await dispatcher.once()
-    dispatcher._woken.clear()
+    dispatcher._woken = False
     dispatcher.freed()
-    assert not dispatcher._woken.is_set()
+    assert not dispatcher._woken
 
 
 async def test_a_seat_that_something_waits_for_is_filled_at_once() -> None:
@@ -48,11 +52,11 @@ async def test_a_seat_that_something_waits_for_is_filled_at_once() -> None:
     await store.assign(an_assignment(2))
     dispatcher.wake()
     await dispatcher.once()
-    dispatcher._woken.clear()
+    dispatcher._woken = False
     (grant,) = await store.granted(node_id, 0)
     await store.finish([an_end(grant.items[0])])
     dispatcher.freed()
-    assert dispatcher._woken.is_set()
+    assert dispatcher._woken
     await dispatcher.once()
     assert dispatcher.given == 2
 
@@ -67,3 +71,18 @@ async def test_a_seat_that_is_given_back_during_a_round_is_not_forgotten() -> No
     store.dispatcher = None
     assert await dispatcher.once() > 0.0
     assert store.rounds == rounds + 1
+
+
+async def test_what_the_rounds_of_another_node_will_find_due_is_no_reason_to_hurry() -> None:
+    """A node whose place another has taken would ask the store without a pause, until it makes a round again."""
+    store, dispatcher, _ = await a_dispatcher(cap=5)
+    soon = datetime.now(UTC) + timedelta(seconds=0.2)
+    await store.assign(an_assignment(1, start_at=soon))
+    dispatcher.wake()
+    assert await dispatcher.once() <= 0.2
+    await store.dispatch(await a_node(store, seats=10), Rounds(), batch_max=10)
+    await dispatcher.once()  # and learns of it
+    await asyncio.sleep((soon - datetime.now(UTC)).total_seconds() + 0.01)
+    rounds = store.rounds
+    assert await dispatcher.once() > 0.1
+    assert store.rounds == rounds, "void: it made a round"

@@ -47,8 +47,9 @@ class Realm:
         self.tell(key)
 
     def tell(self, key: str) -> None:
+        changed = (key, folder_of(key))
         for folder, wake in self.listeners:
-            if folder in (key, folder_of(key)):
+            if folder in changed:
                 wake()
 
 

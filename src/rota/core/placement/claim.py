@@ -37,6 +37,8 @@ class Sweep(Value, frozen=True, kw_only=True):
     """For how long this scheduler has seen jobs without an owner."""
     handovers: Mapping[int, Handover] = {}
     """Jobs on their way, and to whom."""
+    giving: frozenset[int] = frozenset()
+    """Those of them that this scheduler is to give; what it took because nobody came for it is not."""
     faults: int = 1
     session_s: float = 4.0
     automatic: bool = True
@@ -115,8 +117,10 @@ def margin(jobs: int, limits: Iterable[int]) -> int:
 def _shall_go(facts: Sweep, job_id: int) -> bool:
     if job_id not in facts.jobs:
         return True
-    receiver = _receiver(facts, job_id)
-    return receiver not in (None, facts.name) and receiver in {peer.name for peer in facts.active}
+    it = facts.handovers.get(job_id)
+    if it is None or it.to == facts.name or not (it.force or job_id in facts.giving):
+        return False
+    return it.to in {peer.name for peer in facts.active}
 
 
 def _wanted(facts: Sweep, order: Order | None, held: int) -> list[int]:

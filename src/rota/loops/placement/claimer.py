@@ -130,6 +130,7 @@ class Claimer(Loop):
         await self._settle_doubts(owned)
         self._mine = {job_id: fence for job_id, fence in self._mine.items() if job_id in owned}
         peers = await self._known.peers()
+        handovers = await self._handovers.read({peer.name for peer in peers}, owned)
         return Sweep(
             name=self._attendant.peer.name,
             peers=peers,
@@ -138,7 +139,8 @@ class Claimer(Loop):
             owned=owned,
             held=self.held,
             unowned_s=self._known.unowned_s(jobs - owned),
-            handovers=await self._handovers.read({peer.name for peer in peers}, owned),
+            handovers=handovers,
+            giving=self._handovers.own,
             faults=self._config.faults,
             session_s=self._coordinator.ttl_s,
             automatic=self._config.automatic,

@@ -22,6 +22,11 @@ class Handovers:
         self._own: dict[int, Handover] = {}
         self._version = 0
 
+    @property
+    def own(self) -> frozenset[int]:
+        """The jobs that this giver is to give."""
+        return frozenset(self._own)
+
     async def read(self, alive: Collection[str], owned: Collection[int]) -> dict[int, Handover]:
         """All jobs that are on their way, and to whom. A giver that is dead gives up nothing any more: of its jobs only
         those count that nobody has yet."""

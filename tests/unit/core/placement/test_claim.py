@@ -161,13 +161,21 @@ def test_jobs_that_are_gone_are_released() -> None:
 def test_a_job_on_its_way_is_kept_for_its_receiver_for_one_session() -> None:
     """A0.11, design section 6."""
     on_way = {5: Handover(to="b")}
-    giver = facts(jobs=range(1, 7), held=(5, 6), handovers=on_way)
+    giver = facts(jobs=range(1, 7), held=(5, 6), handovers=on_way, giving=frozenset({5}))
     assert sweep(giver).release == (5,)
     free = range(1, 5)
     assert 5 not in sweep(facts("c", jobs=range(1, 7), owned=(6, *free), handovers=on_way)).claim
     assert sweep(facts("b", jobs=range(1, 7), owned=(6, *free), handovers=on_way)).claim == (5,)
     late = facts("c", jobs=range(1, 7), owned=(6, *free), handovers=on_way, unowned_s={5: 4.1})
     assert sweep(late).claim == (5,)
+
+
+def test_what_was_taken_because_nobody_came_for_it_is_kept() -> None:
+    """Else the one who took it would give it away and take it again."""
+    taken = facts("c", jobs=range(1, 7), owned=(6,), held=(5,), handovers={5: Handover(to="b")})
+    assert sweep(taken).release == ()
+    insisted = facts("c", jobs=range(1, 7), owned=(6,), held=(5,), handovers={5: Handover(to="b", force=True)})
+    assert sweep(insisted).release == (5,)
 
 
 def test_a_person_may_insist_on_one_job_more_than_the_limit() -> None:
@@ -178,8 +186,10 @@ def test_a_person_may_insist_on_one_job_more_than_the_limit() -> None:
 
 
 def test_a_job_is_not_handed_over_to_one_who_is_gone_or_drained() -> None:
-    assert sweep(facts(live="ac", jobs=(5,), held=(5,), handovers={5: Handover(to="b")})).release == ()
-    assert sweep(facts(jobs=(5,), held=(5,), handovers={5: Handover(to="b")}, drained=frozenset("b"))).release == ()
+    giving = {"jobs": (5,), "held": (5,), "handovers": {5: Handover(to="b")}, "giving": frozenset({5})}
+    assert sweep(facts(**giving)).release == (5,)  # type: ignore[arg-type]
+    assert sweep(facts(live="ac", **giving)).release == ()  # type: ignore[arg-type]
+    assert sweep(facts(drained=frozenset("b"), **giving)).release == ()  # type: ignore[arg-type]
 
 
 def test_whoever_has_its_share_leaves_what_is_new_to_others_while_rebalancing_is_automatic() -> None:
