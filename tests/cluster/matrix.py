@@ -34,7 +34,7 @@ from rota.model.work import Retry
 from rota.ports import Coordinator, Store
 from rota.wiring import open_coordinator, open_store
 from tests.checkers import executing
-from tests.checkers.firing import Span, Verdict, judge, quantiles
+from tests.checkers.firing import Row, Span, Verdict, judge, quantiles
 from tests.checkers.slots import SECOND, Every
 from tests.checkers.starts import Starts, first_starts
 from tests.cluster.processes import NodeProcess, lease
@@ -369,14 +369,14 @@ def _is_excused(cluster: Cluster, excess: executing.Excess) -> bool:
     return any(since <= excess.at_ns + excess.ns <= until + 1_000_000_000 for since, until in cluster.thaws)
 
 
-def _effects(rows: Sequence[object], marks: Sequence[tuple[str, int]], end: int) -> list[Effect]:
+def _effects(rows: Sequence[Row], marks: Sequence[tuple[str, int]], end: int) -> list[Effect]:
     """How late slots were between one fault and the next."""
     found = []
     for (name, since), until in zip(marks, [*(at for _, at in marks[1:]), end], strict=True):
         late = [
-            (row["witness_at"] - row["slot_at"]) / SECOND  # type: ignore[index]
+            (row["witness_at"] - row["slot_at"]) / SECOND
             for row in rows
-            if since <= row["slot_at"] < until and row["slots"] == 1  # type: ignore[index]
+            if since <= row["slot_at"] < until and row["slots"] == 1
         ]
         found.append(Effect(fault=name, slots=len(late), late_s=quantiles(late)))
     return found

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from rota.control.survey import CLAIMS, Surveying
+from rota.control.survey import Surveying
 from rota.coordination.handover import key_of, read_handover, write_handover
 from rota.coordination.notice import notify
 from rota.core.cluster import ClusterFacts, Rebalance, Shift, claim_objections, idlest, rebalance
 from rota.errors import NotFound, Refused
 from rota.model.cluster import Handover, Placement, Role
+from rota.model.folders import JOBS
 from rota.model.job import Job, JobName
 
 LOOK_S = 0.25
@@ -84,7 +85,7 @@ class Cluster(Surveying):
         """End the claim of a job, so that whoever may takes it."""
         job, facts = await self._placed(name), await self.cluster()
         _refuse_other(facts, "there is no claim to end")
-        entry = await self._entry(f"{CLAIMS}/{job.id}")
+        entry = await self._entry(f"{JOBS}/{job.id}")
         if entry is None:
             return Released(job.id, None)
         ended = await self._again(partial(self._coordination.delete, entry.key, entry.version))

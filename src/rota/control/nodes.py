@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from rota.control.survey import Surveying
 from rota.coordination.notice import notify
-from rota.coordination.peers import ALL
 from rota.core.cluster import ClusterFacts, drain_objections
 from rota.errors import CoordinatorUnavailable, InvalidInput, Problem, Refused
 from rota.model.cluster import Drain, Peer, Placement, Role
+from rota.model.folders import ALL
 from rota.model.node import Members
 
 LOOK_S = 0.25

@@ -7,19 +7,17 @@ from functools import partial
 
 from rota.control.asking import Asking
 from rota.coordination.election import LEADER
-from rota.coordination.handover import FOLDER, read_handover
-from rota.coordination.peers import LIVE, read_peer, read_plan
+from rota.coordination.handover import read_handover
+from rota.coordination.peers import read_peer, read_plan
 from rota.core.cluster import ClusterFacts
 from rota.core.placement.scope import owner_of
 from rota.errors import Refused
 from rota.model.cluster import Peer, Placement, ScopePlan
 from rota.model.entry import Entry
+from rota.model.folders import BEAT, HANDOVER, JOBS, LIVE
 from rota.model.job import JobName
 from rota.model.plan import JobFilter
 from rota.ports import Coordinator
-
-CLAIMS = "jobs"
-BEATS = "beat"
 
 
 class Surveying(Asking):
@@ -31,7 +29,7 @@ class Surveying(Asking):
         placeable = await self._again(lambda: self._store.placeable(-1))
         peers = await self._peers()
         plan = read_plan(await self._entry(LIVE))
-        claims = await self._entries(CLAIMS)
+        claims = await self._entries(JOBS)
         kind = _placement(peers, plan, claims)
         jobs = frozenset(placeable.jobs or ())
         return ClusterFacts(
@@ -42,7 +40,7 @@ class Surveying(Asking):
             drains=listed.drains,
             holds=await self._again(self._store.holds),
             owners=_owners(kind, jobs, peers, plan, claims),
-            handovers={entry.name: read_handover(entry) for entry in await self._entries(FOLDER)},
+            handovers={entry.name: read_handover(entry) for entry in await self._entries(HANDOVER)},
             plan=plan if kind is Placement.SCOPE else None,
             leader=await self._leader(kind, peers),
         )
@@ -72,7 +70,7 @@ class Surveying(Asking):
         if kind is Placement.SCOPE:
             entry = await self._entry(LEADER)
         elif kind is Placement.BEAT:
-            entry = max(await self._entries(BEATS), key=lambda it: _number(it.name.rpartition("-")[2]), default=None)
+            entry = max(await self._entries(BEAT), key=lambda it: _number(it.name.rpartition("-")[2]), default=None)
         else:
             return None
         if entry is None:

@@ -7,9 +7,10 @@ is written over the version that it has read.
 from __future__ import annotations
 
 from rota.model.entry import Entry
+from rota.model.folders import ELECTION
 from rota.ports import Coordinator
 
-LEADER = "election/leader"
+LEADER = f"{ELECTION}/leader"
 
 
 class Election:

@@ -8,14 +8,13 @@ import msgspec
 
 from rota.model.cluster import Handover
 from rota.model.entry import Entry
+from rota.model.folders import HANDOVER
 from rota.model.value import decode, encode
-
-FOLDER = "handover"
 
 
 def key_of(giver: str) -> str:
     """Where the hand-overs of a giver are."""
-    return f"{FOLDER}/{giver}"
+    return f"{HANDOVER}/{giver}"
 
 
 def read_handover(entry: Entry) -> dict[int, Handover]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rota.model.folders import NOTICE
 from rota.ports import Clock, Coordinator
 
 
 async def notify(coordinator: Coordinator, clock: Clock, topic: str) -> None:
     """Wake whoever listens to a topic."""
-    await coordinator.put(f"notice/{topic}", clock.token())
+    await coordinator.put(f"{NOTICE}/{topic}", clock.token())
 
 
 def on_notice(coordinator: Coordinator, topic: str, wake: Callable[[], None]) -> None:
     """Call `wake` after a notice of this topic."""
-    coordinator.listen(f"notice/{topic}", wake)
+    coordinator.listen(f"{NOTICE}/{topic}", wake)

@@ -8,11 +8,6 @@ from rota.model.cluster import Peer, ScopePlan
 from rota.model.entry import Entry
 from rota.model.value import decode
 
-LIVE = "live"
-"""One claim for each scheduler that lives; the entry of the folder itself is the plan of placement `scope`."""
-ALL = "all"
-"""Every scheduler that ever took part."""
-
 
 def read_peer(entry: Entry) -> Peer | None:
     """What a scheduler tells of itself; none if it is not to be understood."""

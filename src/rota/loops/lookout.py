@@ -28,7 +28,6 @@ TOLD_MAX = 1000
 """How many jobs without an owner are told one by one: all of them have one cause."""
 DETAILS_MAX = 10
 """Of how many failed runs in one batch it is said why."""
-JOBS_FOLDER = "jobs"
 
 
 class Lookout:
@@ -61,7 +60,7 @@ class Lookout:
     async def _jobs(self, known: Known, open_: Sequence[Alarm]) -> tuple[list[Alarm], list[str]]:
         """Jobs without an owner for too long, and the keys of those that have one again, or need none."""
         jobs = await known.jobs()
-        waits = known.unowned_s(jobs - await known.owned(JOBS_FOLDER))
+        waits = known.unowned_s(jobs - await known.owned())
         now = await self._store.now()
         found = [(job_id, wait_s) for job_id, wait_s in sorted(waits.items()) if wait_s > self._patience_s]
         alarms = [unowned_alarm(it, now - timedelta(seconds=wait_s), wait_s) for it, wait_s in found[:TOLD_MAX]]

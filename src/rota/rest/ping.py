@@ -8,7 +8,7 @@ PATIENCE_S = 3.0
 
 
 class Pinger:
-    """Asks nodes for `/healthz`, over connections that are kept."""
+    """Asks nodes for `/healthz`, over connections that are kept until the process ends."""
 
     def __init__(self) -> None:
         self._client: httpx2.AsyncClient | None = None
@@ -20,7 +20,3 @@ class Pinger:
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError):
             return False
         return answer.status_code == httpx2.codes.OK
-
-    async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from rota.model.folders import BEAT
+
 WAIT_PER_SCORE_S = 0.010
 WAIT_MAX_S = 1.0
 JITTER_S = 0.005
@@ -33,4 +35,4 @@ def begins_at(tick: int, beat_s: float) -> datetime:
 
 def lock_key(name: str, tick: int) -> str:
     """The key of the heartbeat lock of one tick (S1.11)."""
-    return f"beat/{name}-{tick}"
+    return f"{BEAT}/{name}-{tick}"

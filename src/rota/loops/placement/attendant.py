@@ -19,6 +19,7 @@ import structlog
 from rota.coordination.peers import read_peer
 from rota.loops.loop import Loop
 from rota.model.cluster import Peer
+from rota.model.folders import ALL, LIVE
 from rota.model.value import encode
 from rota.ports import Clock, Coordinator
 
@@ -61,7 +62,7 @@ class Attendant(Loop):
 
     @property
     def key(self) -> str:
-        return f"live/{self.peer.name}"
+        return f"{LIVE}/{self.peer.name}"
 
     @property
     def is_believed(self) -> bool:
@@ -128,7 +129,7 @@ class Attendant(Loop):
             await self._update(msgspec.structs.replace(self.peer, **step))
         balance = {"held": 0, "limit": await self.limit(), "busy": self._busy()}
         await self._update(msgspec.structs.replace(self.peer, **balance))
-        await self._coordinator.put(f"all/{bare.name}", encode(_registration(bare)))
+        await self._coordinator.put(f"{ALL}/{bare.name}", encode(_registration(bare)))
         self._been_present = True
         log.info("takes part", scheduler=bare.name, session=session)
         self.on_entered()

@@ -16,12 +16,12 @@ from rota.loops.loop import Loop
 from rota.loops.moment import Moment
 from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.known import Known
+from rota.model.folders import BEAT
 from rota.ports import Clock, Coordinator, Store
 
 FIRE = "fire"
 AHEAD_S = 1.5
 """How long before a beat its lock is tried for: the wait is at most a second, and then its first slot is not late."""
-FOLDER = "beat"
 
 
 class Beater(Loop):
@@ -83,7 +83,7 @@ class Beater(Loop):
     def _listen(self) -> None:
         if not self._listening:
             self._listening = True
-            self._coordinator.listen(FOLDER, self.wake)
+            self._coordinator.listen(BEAT, self.wake)
 
     def _rest_s(self, moment: Moment) -> float:
         """Until shortly before the next beat; if another has this one, not longer than half a session."""

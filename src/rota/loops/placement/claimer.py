@@ -22,9 +22,9 @@ from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.handover import Handovers
 from rota.loops.placement.known import Known
 from rota.model.cluster import Role
+from rota.model.folders import HANDOVER, JOBS, LIVE
 from rota.ports import Clock, Coordinator, Store
 
-FOLDER = "jobs"
 PACE_S = 0.1
 """The least time between the beginnings of two sweeps: changes come in swarms."""
 IDLE_SHARE = 4.0
@@ -124,7 +124,7 @@ class Claimer(Loop):
         drained = await self._known.drained()
         self._watch()
         jobs = await self._known.jobs()
-        owned = await self._known.owned(FOLDER)
+        owned = await self._known.owned()
         if self._unsure:
             await self._find_own()
         await self._settle_doubts(owned)
@@ -172,7 +172,7 @@ class Claimer(Loop):
     async def _claim_some(self, job_ids: Sequence[int]) -> int:
         session, name = self._session, self._attendant.peer.name
         try:
-            won = await self._coordinator.claim({f"{FOLDER}/{job_id}": name for job_id in job_ids})
+            won = await self._coordinator.claim({f"{JOBS}/{job_id}": name for job_id in job_ids})
         except CoordinatorError:
             self._doubtful.update(job_ids)  # some may be ours without our knowing
             raise
@@ -188,7 +188,7 @@ class Claimer(Loop):
         try:
             for start in range(0, len(fences), CLAIM_MAX):
                 some = fences[start : start + CLAIM_MAX]
-                await self._coordinator.release({f"{FOLDER}/{job_id}": fence for job_id, fence in some})
+                await self._coordinator.release({f"{JOBS}/{job_id}": fence for job_id, fence in some})
         except CoordinatorError:
             self._doubtful.update(job_id for job_id, _ in fences)
             raise
@@ -230,7 +230,7 @@ class Claimer(Loop):
         """Look which claims are this session's."""
         self._unsure = False  # before the look: doubts that come meanwhile ask for another
         try:
-            entries = await self._coordinator.read(FOLDER)
+            entries = await self._coordinator.read(JOBS)
         except CoordinatorError:
             self._unsure = True
             raise
@@ -247,7 +247,7 @@ class Claimer(Loop):
         """S0.26: 8, after the first sweep."""
         if not self._listening:
             self._listening = True
-            for folder in (FOLDER, "live", "handover"):
+            for folder in (JOBS, LIVE, HANDOVER):
                 self._coordinator.listen(folder, self.wake)
 
     def _rest_s(self, facts: Sweep, won: int) -> float:

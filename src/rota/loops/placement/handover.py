@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rota.coordination.handover import FOLDER, key_of, read_handover, write_handover
+from rota.coordination.handover import key_of, read_handover, write_handover
 from rota.core.placement.claim import Sweep
 from rota.model.cluster import Handover
+from rota.model.folders import HANDOVER
 from rota.ports import Coordinator
 
 
@@ -32,7 +33,7 @@ class Handovers:
         those count that nobody has yet."""
         self._own, self._version = {}, 0
         found: dict[int, Handover] = {}
-        entries = await self._coordinator.read(FOLDER)
+        entries = await self._coordinator.read(HANDOVER)
         for entry in sorted(entries, key=lambda it: it.name in alive):  # what the living say counts more
             jobs = read_handover(entry)
             found |= {job_id: it for job_id, it in jobs.items() if entry.name in alive or job_id not in owned}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from rota.coordination.peers import LIVE, read_peer
+from rota.coordination.peers import read_peer
 from rota.model.cluster import Drain, Peer, Role
+from rota.model.folders import JOBS, LIVE
 from rota.ports import Clock, Coordinator, Store
 
 
@@ -36,9 +37,9 @@ class Known:
         found = (read_peer(entry) for entry in await self._coordinator.read(LIVE))
         return tuple(peer for peer in found if peer is not None)
 
-    async def owned(self, folder: str) -> frozenset[int]:
+    async def owned(self) -> frozenset[int]:
         """The jobs that somebody has claimed."""
-        names = (key.rpartition("/")[2] for key in await self._coordinator.keys(folder))
+        names = (key.rpartition("/")[2] for key in await self._coordinator.keys(JOBS))
         return frozenset(int(name) for name in names if name.isdigit())
 
     async def drained(self) -> frozenset[str]:

@@ -17,17 +17,17 @@ import structlog
 from rota.config import PlacementConfig
 from rota.coordination.election import Election
 from rota.coordination.notice import on_notice
-from rota.coordination.peers import LIVE, read_plan
+from rota.coordination.peers import read_plan
 from rota.core.placement.scope import needs_plan, owner_of, plan
 from rota.loops.loop import Loop
 from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.known import Known
 from rota.model.cluster import Peer, ScopePlan, Strategy
+from rota.model.folders import ELECTION, LIVE, SHARD
 from rota.model.value import encode
 from rota.ports import Clock, Coordinator, Store
 
 PLAN = LIVE
-SHARD = "shard"
 
 log = structlog.get_logger()
 
@@ -130,5 +130,5 @@ class Scoper(Loop):
         if not self._listening:
             self._listening = True
             on_notice(self._coordinator, "drain", self.wake)
-            for folder in (PLAN, SHARD, "election"):
+            for folder in (PLAN, SHARD, ELECTION):
                 self._coordinator.listen(folder, self.wake)
