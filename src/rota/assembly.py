@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rota import config
 from rota.config import Config
 from rota.control import Control
+from rota.control.job_courier import JobCourier
 from rota.core.score import busy
 from rota.core.zones import data_version
 from rota.definitions.loaded import Loaded
@@ -172,7 +173,7 @@ class Assembly:
             name,
             duty=self._duty("alarms", part),
             lookout=Lookout(store, clock, known, session_s=self._config.coordinator.session_s),
-            post=Post(store, make_courier(self._config, clock, self._state_dir)),
+            post=Post(store, make_courier(self._config, clock, self._state_dir, Control(store, clock))),
             live=live,
         )
         notes = alarmer.notebook
@@ -268,6 +269,7 @@ class Assembly:
             incarnation=incarnation,
             place=self._place(),
             group=executor.group,
+            number=executor.number,
             seats=executor.seats,
             handlers=self._handlers(self._loaded),
             digests=self._digests(self._loaded),
@@ -288,8 +290,8 @@ class Assembly:
         return busy(self._machine.cpu(), taken, seats, self._machine.memory())
 
 
-def make_courier(wanted: Config, clock: Clock, state_dir: Path) -> Courier:
-    """What takes messages to people from this host."""
+def make_courier(wanted: Config, clock: Clock, state_dir: Path, control: Control) -> Courier:
+    """What takes messages to people from this host, and to jobs."""
     from rota.runners.channels import ChannelCourier, CourierSettings
 
     alarm = wanted.alarm
@@ -305,7 +307,7 @@ def make_courier(wanted: Config, clock: Clock, state_dir: Path) -> Courier:
         state_dir=str(state_dir),
         node=wanted.node.name,
     )
-    return ChannelCourier(settings, clock)
+    return JobCourier(control, ChannelCourier(settings, clock))
 
 
 def _words(text: str) -> tuple[str, ...]:

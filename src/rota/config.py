@@ -72,6 +72,7 @@ class DispatchConfig(Value, frozen=True, kw_only=True):
 class ExecutorConfig(Value, frozen=True, kw_only=True):
     seats: int = 16
     group: str = "default"
+    number: int = 0
     boundary: str = ""
     modules: str = ""
     http_hosts: str = ""
@@ -180,6 +181,7 @@ SETTINGS = (
     Setting("dispatch.idle_s", 0.4, "how often an idle node looks for work where the store cannot tell", 0.01, 60),
     Setting("executor.seats", 16, "how many items this node executes at a time; 0: it executes none", 0, 100_000),
     Setting("executor.group", "default", "the group of executors that this node belongs to"),
+    Setting("executor.number", 0, "the number of this node within its group; 0: the lowest that is free", 0, 1_000_000),
     Setting("executor.boundary", "", "namespace, cgroup, guardian or group; default: the strongest there is"),
     Setting("executor.modules", "", "modules that jobs may name functions of, with commas between"),
     Setting("executor.http_hosts", "", "private hosts that http jobs may reach, with commas between"),

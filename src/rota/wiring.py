@@ -80,11 +80,11 @@ def state_dir(config: Config) -> Path:
     return Path(config.executor.state_path or Path(tempfile.gettempdir()) / f"rota-{os.getuid()}")
 
 
-def courier(config: Config, clock: Clock) -> Courier:
-    """What takes messages about alarms to people."""
+def courier(config: Config, clock: Clock, control: Control) -> Courier:
+    """What takes messages about alarms to people and jobs."""
     from rota.assembly import make_courier
 
-    return make_courier(config, clock, state_dir(config))
+    return make_courier(config, clock, state_dir(config), control)
 
 
 async def sweep(config: Config) -> Swept:

@@ -8,16 +8,22 @@ from typing import Any
 
 import pytest
 
+from rota.clock import SystemClock
+from rota.control import Control
+from rota.control.job_courier import JobCourier
 from rota.core.advance import Advance
-from rota.core.define import Resume
+from rota.core.alarm import message
+from rota.core.define import Delete, Resume
 from rota.core.fire import Fire
 from rota.core.start import Start
-from rota.errors import CommitUnknown
+from rota.errors import CommitUnknown, NotFound, Undelivered
 from rota.model.alarm import CLUSTER, Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Settled
-from rota.model.job import Job
+from rota.model.job import Job, JobName
+from rota.model.plan import RunFilter
 from rota.model.standing import Retention
 from rota.model.states import JobState
 from rota.ports import Store
+from rota.runners.channels import ChannelCourier, CourierSettings
 from tests.contract.conftest import Line, Open
 from tests.factories import (
     MANUAL,
@@ -310,3 +316,22 @@ async def put_one(store: Store, **fields: Any) -> Job:
     definition = a_definition(rule=MANUAL, **fields)
     await put(store, [definition], None)
     return await stored(store, definition)
+
+
+async def test_a_message_starts_one_run_of_the_job_that_its_rule_names(store: Store) -> None:
+    control = Control(store, SystemClock())
+    with pytest.raises(NotFound, match="there is no job pager"):
+        await control.set_alarm("job", "pager")
+    await control.apply([a_definition("pager", rule=MANUAL)])
+    rule = await control.set_alarm("job", "pager", kinds=["node_disconnected"])
+    told = message(rule.name, [an_alarm("node_disconnected:a", await store.now(), data={"node": "a"})])
+    courier = JobCourier(control, ChannelCourier(CourierSettings(), SystemClock()))
+    answers = [await courier.send(rule, told) for _ in range(3)]
+    (run,) = await control.runs(RunFilter())
+    assert answers == [f"run {run.id}"] * 3
+    assert run.params == {"alarm": told.shape}
+    assert "node_disconnected:a" in str(run.params)
+    name = JobName("default", "default", "pager")
+    await store.change([name], Delete())
+    with pytest.raises(Undelivered, match="job pager was deleted"):
+        await courier.send(rule, message(rule.name, [an_alarm("another", await store.now())]))

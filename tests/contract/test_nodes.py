@@ -6,14 +6,17 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from rota.core.advance import Advance
 from rota.core.dispatch import Rounds
 from rota.core.fire import Fire
+from rota.errors import Refused
 from rota.model.cluster import Drain, Role
 from rota.model.dispatch import Granted, ItemEnd
 from rota.model.node import Node, NodeState
+from rota.model.standing import Retention
 from rota.model.states import ItemState, Outcome, RunState
 from rota.ports import Store
 from tests.contract.conftest import Open
@@ -35,7 +38,8 @@ async def test_a_node_joins_with_a_lease_and_renews_it(store: Store) -> None:
     joined = await store.join(wanted, lease_s=10.0)
     members = await store.nodes()
     (node,) = members.nodes
-    assert (node.id, node.joined, node.state, node.beat) == (joined.id, wanted, NodeState.ONLINE, 1)
+    as_joined = msgspec.structs.replace(wanted, number=1)
+    assert (node.id, node.joined, node.state, node.beat) == (joined.id, as_joined, NodeState.ONLINE, 1)
     assert node.lease_until is not None
     assert timedelta(seconds=9) < node.lease_until - members.now <= timedelta(seconds=10)
     assert joined.generation == await store.generation() == 1
@@ -44,6 +48,38 @@ async def test_a_node_joins_with_a_lease_and_renews_it(store: Store) -> None:
     assert after.lease_until is not None
     assert (after.beat, after.busy) == (2, 12.34)
     assert after.lease_until - node.lease_until > timedelta(seconds=9)
+
+
+async def test_a_node_has_the_lowest_free_number_of_its_group_and_keeps_it(store: Store) -> None:
+    """Design section 2, Group: by name, in order of registration; a fixed one may be asked for."""
+
+    async def joins(name: str, number: int = 0, group: str = "gpu") -> int:
+        return (await store.join(a_new_node(name, group=group, number=number), lease_s=10.0)).number
+
+    assert [await joins(name) for name in ("a", "b", "c")] == [1, 2, 3]
+    assert await joins("a", group="other") == 1
+    assert await joins("b") == 2, "another incarnation of the same name"
+    assert await joins("d", 7) == 7
+    assert await joins("e") == 4
+    with pytest.raises(Refused, match="number 3 of this group is the number of node c"):
+        await joins("f", 3)
+    assert [it.joined.name for it in (await store.nodes()).nodes if it.joined.name == "f"] == []
+    (gone,) = (it for it in (await store.nodes()).nodes if it.joined.name == "c")
+    await store.leave(gone.id)
+    assert await joins("g") == 5, "the number of one that has left is kept for it"
+    assert await joins("f", 3) == 3, "and given to who asks for it"
+    assert await joins("c") == 6
+    assert await joins("a", 9) == 9
+    assert await joins("h") == 1
+
+
+async def test_the_number_of_a_node_that_is_forgotten_is_free(store: Store) -> None:
+    for name in ("a", "b"):
+        await store.join(a_new_node(name), lease_s=10.0)
+    (gone,) = (it for it in (await store.nodes()).nodes if it.joined.name == "a")
+    await store.leave(gone.id)
+    await store.prune(Retention(age_s=0.0, runs_max=10, history_s=0.0), limit=100)
+    assert (await store.join(a_new_node("c"), lease_s=10.0)).number == 1
 
 
 async def test_joining_twice_as_one_incarnation_is_one_node(store: Store) -> None:

@@ -65,7 +65,8 @@ def test_a_webhooks_secret_is_shown_once_and_kept(home: Home) -> None:
 @pytest.mark.parametrize(
     ("arguments", "field", "reason"),
     [
-        ((), "", "one of --mail, --webhook, --command"),
+        ((), "", "one of --mail, --webhook, --command, --job"),
+        (("--job", "a/b/c/d"), "job", "must be name, project/name"),
         (("--mail", "a@b.c", "--webhook", "http://x.y"), "", "one of --mail, --webhook, --command"),
         (("--mail", "nobody"), "mail", "one mail address"),
         (("--mail", "a@b.c,d@e.f"), "mail", "one mail address"),
@@ -151,3 +152,17 @@ async def test_a_node_tells_of_failures_and_of_the_pause_by_every_channel(home: 
         assert not states["fails"]["last"]["arrived"]
         assert "exit code 1" in states["fails"]["last"]["answer"]
         assert states["hangs"]["pending"] >= 1
+
+
+async def test_a_node_starts_the_job_that_is_to_be_told(home: Home) -> None:
+    pager = '  pager:\n    shell: ["true"]\n'
+    home.write("jobs.yaml", FAILING + pager)
+    await asyncio.to_thread(home.ok, "store", "migrate")
+    await asyncio.to_thread(home.ok, "job", "apply", "jobs.yaml")
+    await asyncio.to_thread(home.ok, "alarm", "set", "--job", "pager", "--kind", "job_paused", "--merge-s", "0")
+    with home.start("node", "--name", "a") as node:
+        (run,) = await until(lambda: home.json("run", "list", "--job", "pager", "--state", "succeeded"))
+        node.send(signal.SIGTERM)
+        assert await asyncio.to_thread(node.ends, 60) == 0
+    assert run["params"]["alarm"]["kind"] == "job_paused"
+    assert run["params"]["alarm"]["first"][0]["scope"] == "job/default/default/broken"

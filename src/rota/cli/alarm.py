@@ -34,6 +34,7 @@ def alarm() -> None:
 @click.option("--mail", metavar="ADDRESS", help="Tell by mail.")
 @click.option("--webhook", metavar="URL", help="Tell by a signed POST.")
 @click.option("--command", metavar="ARGV", help="Tell a program; quoted as for a shell, but no shell runs it.")
+@click.option("--job", metavar="NAME", help="Start a run of a job, with the message as its parameter `alarm`.")
 @click.option("--name", metavar="NAME", help="The rule's name. [default: from scope and channel]")
 @click.option(
     "--merge-s",
@@ -52,7 +53,7 @@ def set_(ctx: click.Context, /, **given: Any) -> None:
     ways = {str(kind): given.pop(kind) for kind in ChannelKind}
     named = {way: to for way, to in ways.items() if to is not None}
     if len(named) != 1:
-        raise click.UsageError("say whom to tell: one of --mail, --webhook, --command", ctx)
+        raise click.UsageError("say whom to tell: one of --mail, --webhook, --command, --job", ctx)
     ((way, to),) = named.items()
 
     async def work(session: Session) -> AlarmRule:
@@ -103,7 +104,7 @@ def test(ctx: click.Context, name: str) -> None:
     async def work(session: Session) -> str:
         from rota.wiring import courier
 
-        return await session.control.test_alarm(name, courier(session.config, session.clock))
+        return await session.control.test_alarm(name, courier(session.config, session.clock, session.control))
 
     answer = ask(ctx, work)
     said(ctx, {"name": name, "answer": answer}, f"sent; the answer: {answer}")

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 @click.option("--placement", metavar="KIND", help="How schedulers share the jobs: claim, scope, beat or none.")
 @click.option("--faults", metavar="N", help="How many schedulers may die and the others still hold all jobs.")
 @click.option("--alarm", metavar="M", help="Raise an alarm when this scheduler takes more jobs than that.")
+@click.option("--weight", metavar="W", help="How much of the jobs it should have, beside the others. [default: 1]")
+@click.option("--group", metavar="GROUP", help="The group of executors that it belongs to.")
+@click.option("--number", metavar="N", help="Its number within the group. [default: the lowest that is free]")
+@click.option("--seats", metavar="N", help="How many items it executes at a time; 0: none.")
 @click.option("--definitions", metavar="PATH", help="A file or folder of definitions, applied whenever it changes.")
 @click.option("--app", "app", metavar="FILE", help="A Python file with an app, applied likewise.")
 @click.option("--seconds", type=Seconds(), help="Stop after so many seconds.")
@@ -43,6 +47,10 @@ def node(
     placement: str | None,
     faults: str | None,
     alarm: str | None,
+    weight: str | None,
+    group: str | None,
+    number: str | None,
+    seats: str | None,
     definitions: str | None,
     app: str | None,
     seconds: float | None,
@@ -60,6 +68,10 @@ def node(
         "placement.kind": placement,
         "placement.faults": faults,
         "placement.alarm": alarm,
+        "placement.weight": weight,
+        "executor.group": group,
+        "executor.number": number,
+        "executor.seats": seats,
         "definitions.path": definitions,
     }
     config = configuration(ctx, flags)

@@ -57,7 +57,7 @@ def _row(it: Node, now: datetime) -> tuple[str | Text, ...]:
     return (
         it.joined.name,
         coloured(it.state),
-        it.joined.group,
+        f"{it.joined.group} {it.joined.number or ''}".rstrip(),
         seats,
         busy,
         boundary,

@@ -132,6 +132,7 @@ def node_shape(node: Node) -> Shape:
         "name": joined.name,
         "state": str(node.state),
         "group": joined.group,
+        "number": joined.number or None,
         "seats": joined.seats,
         "busy": node.busy,
         "host": joined.place.host,
@@ -147,7 +148,19 @@ def node_shape(node: Node) -> Shape:
 
 def former_shape(peer: Peer) -> Shape:
     """A scheduler of which nothing is left but what the coordinator remembers."""
-    unknown = ("id", "group", "seats", "busy", "pid", "boundary", "handlers", "joined_at", "left_at", "lease_until")
+    unknown = (
+        "id",
+        "group",
+        "number",
+        "seats",
+        "busy",
+        "pid",
+        "boundary",
+        "handlers",
+        "joined_at",
+        "left_at",
+        "lease_until",
+    )
     told = {"name": peer.name, "state": "offline", "host": peer.address or None, "version": peer.version}
     return {**told, **dict.fromkeys(unknown)}
 

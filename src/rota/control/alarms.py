@@ -11,6 +11,7 @@ from rota.control.asking import Asking
 from rota.core.alarm import message
 from rota.errors import InvalidInput, NotFound
 from rota.model.alarm import CLUSTER, LATE_S, MERGE_S, Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Delivery
+from rota.model.job import JobName
 from rota.model.value import digest
 from rota.ports import Courier
 
@@ -45,13 +46,17 @@ class Alarms(Asking):
         from rota.definitions.alarm import checked
 
         if channel not in tuple(ChannelKind):
-            raise InvalidInput.of("channel", f"must be mail, webhook or command, not {channel!r}")
+            raise InvalidInput.of("channel", f"must be mail, webhook, command or job, not {channel!r}")
         given: dict[str, Any] = {"scope": scope, "kinds": list(kinds), "merge_s": merge_s, "late_s": late_s}
         given |= (
             {channel: to} | ({} if name is None else {"name": name}) | ({} if secret is None else {"secret": secret})
         )
         found = checked(given)
         way = Channel(kind=ChannelKind(channel), to=found.pop(channel), secret=found.pop("secret", ""))
+        if way.kind is ChannelKind.JOB:
+            who = JobName(*way.to[0].split("/"))
+            if not await self._again(lambda: self._store.named([who])):
+                raise NotFound(f"there is no job {who}")
         rule = await self._signed(AlarmRule(channel=way, **{"name": _own_name(scope, way), **found}))
         return await self._again(lambda: self._store.set_alarm_rule(rule))
 

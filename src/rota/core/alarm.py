@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
-from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Delivery, Message, covers
+from rota.model.alarm import Alarm, AlarmKind, AlarmRule, ChannelKind, Delivery, Message, covers
 
 FIRST_MAX = 5
 """How many alarms of a message are told one by one."""
@@ -42,6 +42,8 @@ def wants(rule: AlarmRule, alarm: Alarm) -> bool:
         return False
     if rule.since_at is not None and alarm.at < rule.since_at:
         return False
+    if rule.channel.kind is ChannelKind.JOB and covers(f"job/{rule.channel.to[0]}", alarm.scope or ""):
+        return False  # a job that is told of its own failures would fail again, and so on
     late_s = alarm.data.get("late_s", 0.0)
     return alarm.kind is not AlarmKind.LATE_START or (isinstance(late_s, int | float) and late_s > rule.late_s)
 

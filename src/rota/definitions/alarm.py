@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rota.definitions import fields, runners
+from rota.definitions.asked import job_name
 from rota.definitions.text import is_plain
 from rota.definitions.words import listed, shown, suggestion
+from rota.errors import InvalidInput
 from rota.model.alarm import CLUSTER, AlarmKind, ChannelKind
 
 SECONDS_MAX = 86_400
@@ -53,6 +55,15 @@ def _mail(value: object) -> tuple[str, ...]:
     return (value,)
 
 
+def _job(value: object) -> tuple[str, ...]:
+    if not isinstance(value, str):
+        raise ValueError(f"must be the name of a job, not {shown(value)}")
+    try:
+        return ("/".join(job_name(value)),)
+    except InvalidInput as error:
+        raise ValueError(error.problems[0].reason) from None
+
+
 def _secret(value: object) -> str:
     if not isinstance(value, str) or not SECRET_MIN <= len(value) <= SECRET_MAX or not is_plain(value):
         raise ValueError(f"must be {SECRET_MIN} to {SECRET_MAX} printable characters")
@@ -69,4 +80,5 @@ _READERS: dict[str, Callable[[object], Any]] = {
     str(ChannelKind.MAIL): _mail,
     str(ChannelKind.WEBHOOK): lambda value: (runners.url(value),),
     str(ChannelKind.COMMAND): lambda value: tuple(runners.argv(value)),
+    str(ChannelKind.JOB): _job,
 }

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from rota.config import LeaseConfig
+from rota.errors import Refused
 from rota.loops.identity import Identity
 from rota.loops.loop import Loop
 from rota.model.node import NewNode
@@ -62,7 +63,11 @@ class Member(Loop):
         if self._identity.id is None:
             if await self._is_replaced():
                 return self._config.lease_s / 4
-            sent_s = await self._join()
+            try:
+                sent_s = await self._join()
+            except Refused as refused:
+                log.warning("cannot join yet", node=self._identity.name, reason=str(refused))
+                return self._config.lease_s / 4
         elif not await self._store.renew(self._identity.id, lease_s=self._config.lease_s, busy=self._busy()):
             return self._given_up()
         if self._crew is not None:
@@ -81,7 +86,7 @@ class Member(Loop):
         self._identity.generation = joined.generation
         self._identity.id = joined.id
         self._former_id = joined.id
-        log.info("joined", node=self._identity.name, id=joined.id)
+        log.info("joined", node=self._identity.name, id=joined.id, number=joined.number)
         return self._asked_s
 
     async def _is_replaced(self) -> bool:

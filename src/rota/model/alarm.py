@@ -80,10 +80,12 @@ class ChannelKind(StrEnum):
     MAIL = "mail"
     WEBHOOK = "webhook"
     COMMAND = "command"
+    JOB = "job"
 
 
 class Channel(Value, frozen=True, kw_only=True):
-    """Where messages go: to a mail address, to a URL, or into a program (`to` is then its argument list)."""
+    """Where messages go: to a mail address, to a URL, into a program (`to` is then its argument list), or into a run of
+    a job (`to` is then `tenant/project/name`)."""
 
     kind: ChannelKind
     to: tuple[str, ...]
@@ -149,6 +151,30 @@ class Message(Value, frozen=True, kw_only=True):
     """The first few."""
     subject: str
     text: str
+
+    @property
+    def shape(self) -> dict[str, Json]:
+        """All that there is to know, in one object, as programs get it."""
+        return {
+            "id": self.id,
+            "rule": self.rule,
+            "kind": str(self.kind),
+            "count": self.count,
+            "subject": self.subject,
+            "text": self.text,
+            "first": [_shape(it) for it in self.first],
+        }
+
+
+def _shape(alarm: Alarm) -> dict[str, Json]:
+    return {
+        "key": alarm.key,
+        "at": alarm.at.isoformat(),
+        "scope": alarm.scope,
+        "text": alarm.text,
+        "run": alarm.run_id,
+        "data": alarm.data,
+    }
 
 
 def covers(wide: str, narrow: str) -> bool:

@@ -38,6 +38,8 @@ class NewNode(Value, frozen=True, kw_only=True):
     incarnation: str
     place: Place
     group: str = "default"
+    number: int = 0
+    """Its number within the group; when it joins, the one it asks for, 0 for any."""
     seats: int = 0
     """How many items it executes at a time; 0 if it is no executor."""
     handlers: tuple[str, ...] = ()
@@ -66,6 +68,8 @@ class Joined(Value, frozen=True, kw_only=True):
     id: int
     generation: int
     """The high part of every token."""
+    number: int = 0
+    """Within its group."""
 
 
 class Members(Value, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ def at(seconds: float) -> datetime:
 
 
 def a_rule(name: str = "ops", **fields: Any) -> AlarmRule:
-    return AlarmRule(name=name, channel=MAIL, **fields)
+    return AlarmRule(**{"name": name, "channel": MAIL, **fields})
 
 
 def an_alarm(seconds: float = 0.0, **fields: Any) -> Alarm:
@@ -77,6 +77,14 @@ def test_rules_choose_by_kind_and_by_when_they_were_made() -> None:
         a_rule("old", since_at=at(0), kinds=(AlarmKind.RUN_FAILED, AlarmKind.MISSED_SLOT)),
     ]
     assert chosen(rules, an_alarm()) == ("all", "old")
+
+
+def test_a_job_is_not_told_of_itself() -> None:
+    """Else one that fails would be started again by its own failure."""
+    rule = a_rule(channel=Channel(kind=ChannelKind.JOB, to=("a/p/pager",)))
+    assert wants(rule, an_alarm(scope="job/a/p/other"))
+    assert wants(rule, an_alarm(scope="cluster"))
+    assert not wants(rule, an_alarm(scope="job/a/p/pager"))
 
 
 def test_a_late_start_is_told_to_those_for_whom_it_is_late() -> None:

@@ -68,6 +68,7 @@ class Ground:
         self._nodes: dict[int, Node] = {}
         self._fenced: set[int] = set()
         self._drained: dict[str, Drain] = {}
+        self._node_numbers: dict[str, dict[str, int]] = {}
         self._holds: dict[tuple[str, str], Hold] = {}
         self._placed_revision = 1
         self._events: list[Event] = []

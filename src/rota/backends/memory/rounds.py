@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
 from rota.backends.memory.ground import ready_of
 from rota.backends.memory.reading import Reading
+from rota.backends.numbers import number_of
 from rota.model.cluster import Role
 from rota.model.dispatch import ArrivalKind, Board, Given, Grant, Granted, Pulse, Round, Seated, Target
 from rota.model.moment import moment
@@ -24,7 +25,8 @@ class Rounds(Reading):
         namesakes = [it for it in self._nodes.values() if it.joined.name == node.name and it.left_at is None]
         for it in namesakes:
             if it.joined.incarnation == node.incarnation:
-                return Joined(id=it.id, generation=1)
+                return Joined(id=it.id, generation=1, number=it.joined.number)
+        node = msgspec.structs.replace(node, number=self._number(node))
         self._fenced |= {it.id for it in namesakes}
         id_ = next(self._node_ids)
         until = now + timedelta(seconds=lease_s)
@@ -32,7 +34,27 @@ class Rounds(Reading):
         self._record("node.joined", {"node": id_, "name": node.name})
         if node.seats:
             self._nudge()
-        return Joined(id=id_, generation=1)
+        return Joined(id=id_, generation=1, number=node.number)
+
+    def _number(self, node: NewNode) -> int:
+        held = self._node_numbers.setdefault(node.group, {})
+        living = {it.joined.name for it in self._nodes.values() if it.left_at is None}
+        number = number_of(node.name, node.number, held, living)
+        self._node_numbers[node.group] = {name: it for name, it in held.items() if it != number} | {node.name: number}
+        return number
+
+    def _forget_nodes(self, before: datetime) -> int:
+        busy = {it.node_id for it in self._queue.values()}
+        gone = [it.id for it in self._nodes.values() if it.left_at is not None and it.left_at < before]
+        gone = [it for it in gone if it not in busy]
+        for id_ in gone:
+            del self._nodes[id_]
+        names = {it.joined.name for it in self._nodes.values()}
+        self._node_numbers = {
+            group: {name: number for name, number in held.items() if name in names}
+            for group, held in self._node_numbers.items()
+        }
+        return len(gone)
 
     async def renew(self, node_id: int, *, lease_s: float, busy: float) -> bool:
         node = self._nodes.get(node_id)

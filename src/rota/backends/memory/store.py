@@ -94,6 +94,7 @@ class MemoryStore(Alarms):
         before = len(self._events)
         self._events = [line for line in self._events if line.run_id is not None or line.at >= history]
         rows = len(old) + before - len(self._events) + self._forget_alarms(history)
+        rows += self._forget_nodes(now - timedelta(seconds=wanted.age_s))
         return Pruned(run_ids=tuple(run.id for run in old), rows=rows)
 
     def _places(self, run_id: int) -> list[Place]:

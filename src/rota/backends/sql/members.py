@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import BigInteger, Connection, Row, Select, Update, and_, bindparam, delete, or_, select, true, update
 
+from rota.backends.numbers import number_of
 from rota.backends.sql import schema
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.queue import READY
@@ -84,7 +85,8 @@ class Membership(Reading):
         generation = self._generation(tx.conn)
         for row in namesakes:
             if decode(row.joined, NewNode).incarnation == node.incarnation:
-                return Joined(id=row.id, generation=generation)
+                return Joined(id=row.id, generation=generation, number=decode(row.joined, NewNode).number)
+        node = msgspec.structs.replace(node, number=self._number(tx.conn, node))
         fenced = self._dialect.among(lease.node_id, [row.id for row in namesakes])
         if namesakes:
             tx.conn.execute(update(schema.lease).where(fenced).values(fenced=1))
@@ -92,7 +94,20 @@ class Membership(Reading):
         self._dialect.insert(tx.conn, schema.lease, [(node_id, tx.now_us + round(lease_s * 1_000_000), 1, 0, 0)])
         tx.record("node.joined", {"node": node_id, "name": node.name, "at": now.isoformat()})
         tx.is_news = node.seats > 0
-        return Joined(id=node_id, generation=generation)
+        return Joined(id=node_id, generation=generation, number=node.number)
+
+    def _number(self, conn: Connection, node: NewNode) -> int:
+        """Give the node its number; nodes join one after the other."""
+        n, it = schema.node.c, schema.number.c
+        group = it.group_name == node.group
+        held = {row.name: row.number for row in conn.execute(select(it.name, it.number).where(group))}
+        living = set(conn.scalars(select(n.name).where(n.left_at.is_(None))))
+        number = number_of(node.name, node.number, held, living)
+        if held.get(node.name) != number:
+            former = or_(it.name == node.name, it.number == number)
+            conn.execute(delete(schema.number).where(group, former))
+            self._dialect.insert(conn, schema.number, [(node.group, number, node.name)])
+        return number
 
     def _leave(self, tx: Transaction, node_id: int) -> None:
         interrupt_rounds(tx)

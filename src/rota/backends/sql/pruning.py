@@ -121,7 +121,9 @@ class Pruning(Queue):
         if not gone:
             return 0
         busy = set(tx.conn.scalars(select(q.node_id).where(self._dialect.among(q.node_id, gone)).distinct()))
-        return _deleted(tx, (schema.node, self._dialect.among(n.id, [it for it in gone if it not in busy])))
+        forgotten = self._dialect.among(n.id, [it for it in gone if it not in busy])
+        nameless = ~select(n.id).where(n.name == schema.number.c.name).exists()
+        return _deleted(tx, (schema.node, forgotten), (schema.number, nameless))
 
 
 def _deleted(tx: Transaction, *wanted: tuple[Table, ColumnElement[bool]]) -> int:

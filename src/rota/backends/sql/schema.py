@@ -249,6 +249,14 @@ held = _table(
 )
 """Scopes of which nothing fires. No project: the whole tenant; no tenant either: everything."""
 
+number = _table(
+    "rota_number",
+    Column("group_name", _NAME, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("name", _KEY, nullable=False),
+)
+"""Which node of a group has which number, for as long as the node is remembered."""
+
 event = _table(
     "rota_event",
     Column("id", BigInteger, primary_key=True, autoincrement=False),

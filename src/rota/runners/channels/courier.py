@@ -50,6 +50,8 @@ def _sender(kind: ChannelKind) -> Send:
             from rota.runners.channels import command
 
             return command.send
+        case ChannelKind.JOB:
+            raise Undelivered("only a node, or whoever has its store, can start a job")
 
 
 def _line(text: str) -> str:
