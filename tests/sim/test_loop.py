@@ -52,6 +52,18 @@ def test_a_loop_in_which_nothing_can_happen_is_a_deadlock() -> None:
         simulate(main, seed=1)
 
 
+def test_whoever_waits_for_less_than_a_float_can_tell_apart_gets_on() -> None:
+    async def main(loop: SimLoop) -> None:
+        await asyncio.sleep(3600)
+        began, rounds = loop.time(), 0
+        while loop.time() == began:
+            rounds += 1
+            assert rounds < 1000
+            await asyncio.sleep(1e-14)
+
+    simulate(main, seed=1)
+
+
 def test_tokens_and_chances_come_from_the_seed() -> None:
     async def main(loop: SimLoop) -> tuple[str, float]:
         clock = SimClock(loop, 7, name="a")

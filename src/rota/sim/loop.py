@@ -104,9 +104,7 @@ class SimLoop(VirtualLoop):
             if not call.is_cancelled:
                 try:
                     call.context.run(call.callback, *call.args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:  # noqa: BLE001 - as the loop of asyncio does
+                except Exception as error:  # noqa: BLE001 - as the loop of asyncio does
                     self.call_exception_handler({"message": f"in {call.callback}", "exception": error})
 
     def _ring(self, ready: Any) -> None:
@@ -115,10 +113,10 @@ class SimLoop(VirtualLoop):
         while timers and timers[0][2].is_cancelled:
             heappop(timers)
         self._steps += 1
-        if not ready:
-            if not timers:
-                raise Deadlock("every task waits, and no timer is set")
-            self._virtual_us = max(self._virtual_us, timers[0][0])
+        if not ready and not timers:
+            raise Deadlock("every task waits, and no timer is set")
+        if not ready and timers[0][0] > self._virtual_us:
+            self._virtual_us = timers[0][0]
         elif self._steps % STEPS == 0:
             self._virtual_us += 1
         while timers and timers[0][0] <= self._virtual_us:
