@@ -17,6 +17,8 @@ from rota.errors import CoordinatorUnavailable, SessionLost, StoreUnavailable
 from rota.ports import Clock
 
 BACK_OFF_MAX_S = 2.0
+TICK_S = 1e-6
+"""The shortest rest that is one: less may be lost when it is added to a clock, and then nobody gets on."""
 
 log = structlog.get_logger()
 
@@ -56,7 +58,8 @@ class Loop(ABC):
         if not self._woken:
             loop = asyncio.get_running_loop()
             self._rest = loop.create_future()
-            timer = loop.call_later(max(seconds, 0), _end, self._rest)
+            rest_s = max(seconds, TICK_S) if seconds > 0 else 0
+            timer = loop.call_later(rest_s, _end, self._rest)
             try:
                 await self._rest
             finally:
