@@ -186,7 +186,7 @@ class Store(AlarmStore, Protocol):
     async def join(self, node: NewNode, *, lease_s: float) -> Joined:
         """Give a node its id and its first lease. A node of the same name that is still believed alive is fenced: it
         cannot renew any more, but its items stay its own until they are rescued. It also gets its number within its
-        group; Refused: the one that it asks for is another's who lives."""
+        group; Refused: the one that it asks for is another's whose lease lasts."""
         ...
 
     async def renew(self, node_id: int, *, lease_s: float, busy: float) -> bool:

@@ -73,6 +73,15 @@ async def test_a_node_has_the_lowest_free_number_of_its_group_and_keeps_it(store
     assert await joins("h") == 1
 
 
+async def test_a_number_is_not_kept_from_who_asks_for_it_by_a_node_whose_lease_is_over(store: Store) -> None:
+    """Nobody else may be there who would give it up."""
+    joined = await store.join(a_new_node("dead", number=4), lease_s=100.0)
+    with pytest.raises(Refused):
+        await store.join(a_new_node("next", number=4), lease_s=10.0)
+    await store.renew(joined.id, lease_s=0.0, busy=0.0)
+    assert (await store.join(a_new_node("next", number=4), lease_s=10.0)).number == 4
+
+
 async def test_the_number_of_a_node_that_is_forgotten_is_free(store: Store) -> None:
     for name in ("a", "b"):
         await store.join(a_new_node(name), lease_s=10.0)

@@ -38,7 +38,8 @@ class Rounds(Reading):
 
     def _number(self, node: NewNode) -> int:
         held = self._node_numbers.setdefault(node.group, {})
-        living = {it.joined.name for it in self._nodes.values() if it.left_at is None}
+        now = self._clock.wall()
+        living = {it.joined.name for it in self._nodes.values() if it.lease_until is not None and it.lease_until > now}
         number = number_of(node.name, node.number, held, living)
         self._node_numbers[node.group] = {name: it for name, it in held.items() if it != number} | {node.name: number}
         return number

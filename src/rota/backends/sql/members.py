@@ -86,7 +86,7 @@ class Membership(Reading):
         for row in namesakes:
             if decode(row.joined, NewNode).incarnation == node.incarnation:
                 return Joined(id=row.id, generation=generation, number=decode(row.joined, NewNode).number)
-        node = msgspec.structs.replace(node, number=self._number(tx.conn, node))
+        node = msgspec.structs.replace(node, number=self._number(tx, node))
         fenced = self._dialect.among(lease.node_id, [row.id for row in namesakes])
         if namesakes:
             tx.conn.execute(update(schema.lease).where(fenced).values(fenced=1))
@@ -96,12 +96,12 @@ class Membership(Reading):
         tx.is_news = node.seats > 0
         return Joined(id=node_id, generation=generation, number=node.number)
 
-    def _number(self, conn: Connection, node: NewNode) -> int:
+    def _number(self, tx: Transaction, node: NewNode) -> int:
         """Give the node its number; nodes join one after the other."""
-        n, it = schema.node.c, schema.number.c
+        conn, n, it, lease = tx.conn, schema.node.c, schema.number.c, schema.lease.c
         group = it.group_name == node.group
         held = {row.name: row.number for row in conn.execute(select(it.name, it.number).where(group))}
-        living = set(conn.scalars(select(n.name).where(n.left_at.is_(None))))
+        living = set(conn.scalars(select(n.name).where(n.id == lease.node_id, lease.until_at > tx.now_us)))
         number = number_of(node.name, node.number, held, living)
         if held.get(node.name) != number:
             former = or_(it.name == node.name, it.number == number)
