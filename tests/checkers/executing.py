@@ -3,7 +3,8 @@
 A task writes one line when it starts and one when it ends, with the instant of CLOCK_MONOTONIC, which all processes of
 the host share. An attempt *executes* from its start line to its end line; without one, until its process was seen gone;
 without that either, until the end of the observation. So an interval never ends before its process was last known to
-live, and "nothing overlaps" is said only of processes that were seen gone in time.
+live, and "nothing overlaps" is said only of processes that were seen gone in time. While a process is stopped from
+outside, with its whole node, it executes nothing.
 
 | verdict   | what it means                                                                                     |
 |-----------|---------------------------------------------------------------------------------------------------|
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -46,6 +47,14 @@ class Gone(NamedTuple):
 
     pid: int
     mono_ns: int
+
+
+class Stopped(NamedTuple):
+    """A process that was stopped from outside for a while."""
+
+    pid: int
+    since_ns: int
+    until_ns: int
 
 
 class Interval(NamedTuple):
@@ -107,8 +116,10 @@ def parse(text: str) -> list[Line]:
     return sorted(lines)
 
 
-def intervals(lines: Sequence[Line], gone: Iterable[Gone], until_ns: int) -> list[Interval]:
-    """When each attempt executed, in the order of the starts."""
+def intervals(
+    lines: Sequence[Line], gone: Iterable[Gone], until_ns: int, stopped: Sequence[Stopped] = ()
+) -> list[Interval]:
+    """When each attempt executed, in the order of the starts; one that was stopped meanwhile, in pieces."""
     ends = {(line.item, line.attempt): line.mono_ns for line in lines if line.kind == END}
     deaths: dict[int, list[int]] = defaultdict(list)
     for death in sorted(gone, key=lambda it: it.mono_ns):
@@ -118,8 +129,19 @@ def intervals(lines: Sequence[Line], gone: Iterable[Gone], until_ns: int) -> lis
         told = ends.get((line.item, line.attempt))
         seen = next((at for at in deaths[line.pid] if at >= line.mono_ns), until_ns)
         end = seen if told is None else told
-        found.append(Interval(line.item, line.attempt, line.tenant, line.quota, line.mono_ns, end, told is not None))
+        for since, until in _pieces(line.mono_ns, end, [it for it in stopped if it.pid == line.pid]):
+            found.append(Interval(line.item, line.attempt, line.tenant, line.quota, since, until, told is not None))
     return found
+
+
+def _pieces(start_ns: int, end_ns: int, stopped: Iterable[Stopped]) -> Iterator[tuple[int, int]]:
+    for it in sorted(stopped, key=lambda it: it.since_ns):
+        if start_ns < it.until_ns and it.since_ns < end_ns:
+            if start_ns < it.since_ns:
+                yield start_ns, it.since_ns
+            start_ns = it.until_ns
+    if start_ns < end_ns:
+        yield start_ns, end_ns
 
 
 def limits_of(interval: Interval) -> tuple[str, ...]:
@@ -134,11 +156,12 @@ def judge(
     caps: Mapping[str, int],
     *,
     limits: Callable[[Interval], Sequence[str]] = limits_of,
+    stopped: Sequence[Stopped] = (),
 ) -> Verdict:
     """Judge everything that the lines tell, until an instant."""
-    line = intervals(lines, gone, until_ns)
+    line = intervals(lines, gone, until_ns, stopped)
     return Verdict(
-        attempts=len(line),
+        attempts=len({(it.item, it.attempt) for it in line}),
         two_nodes=overlaps(line),
         caps=[excess for name, cap in caps.items() for excess in excesses(line, name, cap, limits=limits)],
         tokens=falling_tokens(lines),
@@ -156,7 +179,7 @@ def overlaps(line: Iterable[Interval]) -> list[Overlap]:
         for position, first in enumerate(own):
             for second in own[position + 1 :]:
                 shared = min(first.end_ns, second.end_ns) - second.start_ns
-                if shared > 0:
+                if shared > 0 and first.attempt != second.attempt:
                     found.append(Overlap(first.item, first.attempt, second.attempt, shared))
     return found
 

@@ -11,6 +11,7 @@ from tests.checkers.executing import (
     Gone,
     Line,
     Overlap,
+    Stopped,
     intervals,
     judge,
     overlaps,
@@ -29,6 +30,17 @@ def a_line(at: int, kind: str, item: int = 1, attempt: int = 1, **fields: object
 
 def span(start: int, end: int, item: int = 1, attempt: int = 1, **fields: object) -> list[Line]:
     return [a_line(start, START, item, attempt, **fields), a_line(end, END, item, attempt, **fields)]
+
+
+def test_a_process_that_is_stopped_executes_nothing_until_it_goes_on() -> None:
+    lines = [*span(0, 90), *span(40, 60, attempt=2, pid=200)]
+    pid = lines[0].pid
+    assert len(overlaps(intervals(lines, [], 100))) == 1
+    assert overlaps(intervals(lines, [], 100, [Stopped(pid, 30, 70)])) == []
+    (late,) = overlaps(intervals(lines, [], 100, [Stopped(pid, 30, 55)]))
+    assert (late.first, late.second, late.ns) == (2, 1, 5)
+    pieces = [(it.start_ns, it.end_ns) for it in intervals(lines[:2], [], 100, [Stopped(pid, 30, 55)])]
+    assert pieces == [(0, 30), (55, 90)]
 
 
 def test_what_runs_one_after_the_other_is_clean() -> None:

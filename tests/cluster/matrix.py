@@ -134,6 +134,8 @@ class Cluster:
         """The proxy of each node to the coordinator; the same where the store coordinates."""
         self.thaws: list[tuple[int, int]] = []
         """When whole nodes thawed, and until when that excuses what still runs."""
+        self.stopped: list[executing.Stopped] = []
+        """The processes of whole nodes that were frozen, and how long."""
         self.counts: Counter[str] = Counter()
         self.nodes = {
             name: NodeProcess(
@@ -217,8 +219,11 @@ class Cluster:
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 os.kill(process.pid, signal.SIGSTOP)
+        since_ns = time.monotonic_ns()
         await asyncio.sleep(LEASE_S + 3)
-        self.thaws.append((time.monotonic_ns() - 100_000_000, time.monotonic_ns() + THAW_NS))
+        thawed_ns = time.monotonic_ns()
+        self.thaws.append((thawed_ns - 100_000_000, thawed_ns + THAW_NS))
+        self.stopped += [executing.Stopped(process.pid, since_ns, thawed_ns) for process in family]
         for process in family:
             with suppress(ProcessLookupError, psutil.NoSuchProcess):
                 os.kill(process.pid, signal.SIGCONT)
@@ -353,11 +358,16 @@ async def _executed(cluster: Cluster, end: int) -> tuple[Starts, executing.Verdi
     may = [it for (it,) in await cluster.witness.ask(f"SELECT id {fired} AND created_at > {end}")]
     bad = await cluster.witness.ask("SELECT item_id, attempt FROM rota_attempt WHERE outcome <> 'succeeded'")
     cluster.counts["lost"] = len(bad)
-    execution = executing.judge(told, gone, until, {executing.GLOBAL: CAP})
-    excused = {it.item for it in execution.two_nodes if it.ns <= THAW_NS} if cluster.thaws else set()
+    execution = executing.judge(told, gone, until, {executing.GLOBAL: CAP}, stopped=cluster.stopped)
+    frozen = {it.pid for it in cluster.stopped}
+    thawed = {(line.item, line.attempt) for line in told if line.pid in frozen}
     kept = executing.Verdict(
         attempts=execution.attempts,
-        two_nodes=[it for it in execution.two_nodes if it.item not in excused],
+        two_nodes=[
+            it
+            for it in execution.two_nodes
+            if it.ns > THAW_NS or not {(it.item, it.first), (it.item, it.second)} & thawed
+        ],
         caps=[it for it in execution.caps if not _is_excused(cluster, it)],
         tokens=execution.tokens,
     )
