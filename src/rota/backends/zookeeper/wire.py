@@ -58,8 +58,16 @@ class Result(AsyncResult):  # type: ignore[misc]
             callback(self)
 
 
+def _pause(seconds: float) -> None:
+    """Wait by no clock: a sleep until an instant fails where clocks are set from outside, and would end kazoo's thread
+    and the session with it."""
+    select.select([], [], [], max(seconds, 0.0))
+
+
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """How kazoo waits."""
+
+    sleep_func = staticmethod(_pause)
 
     def __init__(self, connect_s: float, tls: ssl.SSLContext | None) -> None:
         super().__init__()
@@ -148,7 +156,13 @@ class Client(KazooClient):  # type: ignore[misc]
         self, address: Address, ttl_s: float, told: Callable[[Any, int], None], heard: Callable[[str], None]
     ) -> None:
         handler = Handler(ttl_s / (1 + len(address.hosts)), address.tls)
-        super().__init__(timeout=ttl_s, handler=handler, connection_retry=_AGAIN, logger=_log, **_settings(address))
+        super().__init__(
+            timeout=ttl_s,
+            handler=handler,
+            connection_retry={**_AGAIN, "sleep_func": _pause},
+            logger=_log,
+            **_settings(address),
+        )
         self._connection = Connection(
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=_sasl_options(address)
         )

@@ -155,8 +155,9 @@ def _may_try(facts: Sweep, job_id: int) -> bool:
 
 
 def _receiver(facts: Sweep, job_id: int) -> str | None:
+    """For whom a job is kept; for nobody who is not there."""
     it = facts.handovers.get(job_id)
-    return None if it is None else it.to
+    return None if it is None or it.to not in {peer.name for peer in facts.active} else it.to
 
 
 def _is_late(facts: Sweep, job_id: int) -> bool:
