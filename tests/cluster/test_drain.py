@@ -73,3 +73,52 @@ async def test_a_node_that_is_told_twice_gives_its_items_back(
         assert {state for state, _, _ in (await shift.items(done.run_id)).values()} == {"succeeded"}
         verdict = shift.judged()
         assert verdict.clean, verdict
+
+
+async def test_a_drain_of_running_work_can_be_called_off_and_lasts_over_a_restart(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """S0.37, A0.14, P15: nothing is lost or doubled, whatever the person decides half-way."""
+    async with a_shift(postgres_url, tmp_path, settings=LONG_LEASE) as shift:
+
+        async def has(name: str) -> int:
+            held = "SELECT count(*) FROM rota_queue q JOIN rota_node n ON n.id = q.node_id"
+            ((count,),) = await shift.witness.ask(f"{held} WHERE n.name = '{name}' AND n.left_at IS NULL")
+            return int(count)
+
+        async def has_none() -> bool:
+            return await has("node-0") == 0
+
+        async def has_some() -> bool:
+            return await has("node-0") > 0
+
+        await shift.control.set_quota("acme")
+        await shift.start("node-0", "node-1")
+        done = await shift.assign("acme", 240, info={"ms": 500}, concurrency=3)
+        await shift.until(lambda: len(shift.watcher.executing()) == 12, "both nodes to be full")
+
+        await shift.control.drain(["node-0"])
+        await shift.control.undrain(["node-0"])
+        assert await has("node-0") > 0, "void: it was called off too late"
+        await shift.until_asked(has_some, "it to go on")
+
+        await shift.control.drain(["node-0"])
+        await shift.until_asked(has_none, "it to be empty")
+        assert await has("node-1") > 0, "void: there was nothing left to take"
+        shift.nodes["node-0"].send(signal.SIGTERM)
+        assert shift.nodes["node-0"].ended(30) == 0
+        await shift.start("node-0")
+        ended = (await nodes_of(shift)).get("node-1", 0)
+
+        async def others_go_on() -> bool:
+            assert await has("node-0") == 0, "a restart does not undrain"
+            return (await nodes_of(shift)).get("node-1", 0) >= ended + 12
+
+        await shift.until_asked(others_go_on, "the other to go on alone")
+        await shift.control.undrain(["node-0"])
+        await shift.until_asked(has_some, "it to take part again")
+        await shift.until_idle()
+        lines = await shift.attempts(*(it.uuid for it in done.items))
+        assert [(it["attempt"], it["outcome"]) for it in lines] == [(1, "succeeded")] * 240, "lost or doubled"
+        assert {len(shift.starts(it.uuid)) for it in done.items} == {1}
+        assert shift.judged().clean

@@ -11,7 +11,7 @@ CAUGHT_BY = {
     "advance_first": {"lost"},
     "node_clock": {"early"},
     "no_revision_check": {"phantom", "lost", "foreign"},
-    "pruned_dedup": {"doubled"},
+    "pruned_dedup": {"doubled", "lost"},
 }
 SECONDS = 7
 

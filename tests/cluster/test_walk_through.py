@@ -127,7 +127,7 @@ class Stage:
             name,
             duty=Duty(self.store, coordinator, clock, "alarms", name),
             lookout=Lookout(self.store, clock, None, session_s=SESSION_S),
-            post=Post(self.store, make_courier(self.settings, clock, self.folder)),
+            post=Post(self.store, make_courier(self.settings, clock, self.folder, self.control)),
         )
         claimer.on_acquired = lambda _: alarmer.notebook.acquired(len(claimer.held), ALARMS[name])
         tasks = [asyncio.create_task(it.run()) for it in (attendant, claimer, alarmer)]

@@ -333,6 +333,7 @@ async def test_a_plain_test_notices(mutant: Callable[[], Patches], test: Test, a
     indirect=["another"],
     ids=named,
 )
+@pytest.mark.timeout(400)
 async def test_a_race_of_rounds_notices(mutant: Callable[[], Patches], test: Test, another: Open) -> None:
     with mutated(mutant()), must_fail(mutant.__name__):
         for _ in range(10):
