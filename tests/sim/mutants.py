@@ -250,7 +250,7 @@ SAFETY, LIVENESS = Mode.SAFETY, Mode.LIVENESS
 MUTANTS = (
     Mutant(fires_from_memory_after_advancing, ("lost",)),
     Mutant(inserts_then_advances, ("doubled",)),
-    Mutant(prunes_the_row_that_says_a_slot_was_fired, ("doubled",)),
+    Mutant(prunes_the_row_that_says_a_slot_was_fired, ("doubled",), seeds_max=200),
     Mutant(reaps_by_the_clock_of_the_node, ("two_attempts", "cap")),
     Mutant(counts_seats_before_it_takes_them, ("cap",)),
     Mutant(checks_no_token, ("stale",)),

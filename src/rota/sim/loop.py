@@ -54,6 +54,12 @@ class Call:
         return self.at_us / 1_000_000
 
 
+class SimTask(asyncio.Task[Any]):
+    """A task that knows how many were made before it."""
+
+    number = 0
+
+
 class SimLoop(VirtualLoop):
     """An asyncio loop in virtual time that shuffles. A simulation is all callbacks and timers, so both are as light as
     they can be, and timers are kept in a heap of plain tuples: comparing handles would cost more than running them."""
@@ -61,8 +67,9 @@ class SimLoop(VirtualLoop):
     def __init__(self, seed: int) -> None:
         self._random = dice(seed, "loop")
         self._timers: list[tuple[int, int, Call]] = []
-        self._number = self._steps = 0
+        self._number = self._steps = self._made = 0
         super().__init__()
+        self.set_task_factory(self._make)  # type: ignore[arg-type]
 
     def throw(self) -> float:
         """The next number: it says how the loop has thrown until now."""
@@ -99,6 +106,7 @@ class SimLoop(VirtualLoop):
         self._ring(ready)
         calls = [ready.popleft() for _ in range(len(ready))]
         if len(calls) > 1:
+            calls.sort(key=_maker)  # a group of tasks is cancelled in the order of a set, which is anybody's guess
             self._random.shuffle(calls)
         for call in calls:
             if not call.is_cancelled:
@@ -106,6 +114,12 @@ class SimLoop(VirtualLoop):
                     call.context.run(call.callback, *call.args)
                 except Exception as error:  # noqa: BLE001 - as the loop of asyncio does
                     self.call_exception_handler({"message": f"in {call.callback}", "exception": error})
+
+    def _make(self, _: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **settings: Any) -> SimTask:
+        task = SimTask(work, loop=self, **settings)
+        self._made += 1
+        task.number = self._made
+        return task
 
     def _ring(self, ready: Any) -> None:
         """Add the timers that are due; if nothing else is to do, jump to the next."""
@@ -121,6 +135,12 @@ class SimLoop(VirtualLoop):
             self._virtual_us += 1
         while timers and timers[0][0] <= self._virtual_us:
             ready.append(heappop(timers)[2])
+
+
+def _maker(call: Call) -> int:
+    """The number of the task that a callback continues; 0: none."""
+    task = getattr(call.callback, "__self__", None)
+    return task.number if isinstance(task, SimTask) else 0
 
 
 class SimClock(VirtualClock):
