@@ -31,6 +31,7 @@ from rota.sim.history import History
 from rota.sim.loop import SimClock, SimLoop, dice, simulate
 from rota.sim.node import SCHEDULER
 from rota.sim.plan import Mode, Placement, draw
+from rota.sim.verdict import Case, verdict
 from tests.factories import PLACE, a_definition, a_node, assigned
 from tests.sim.test_scheduler import define
 
@@ -167,3 +168,8 @@ def test_what_a_dead_giver_said_does_not_undo_what_a_living_one_says() -> None:
         assert {job_id: it.to for job_id, it in found.items()} == {1: "b", 2: "a"}
 
     simulate(main, seed=1)
+
+
+def test_an_attempt_whose_grant_came_both_ways_begins_once() -> None:
+    """A grant that could not be loaded waits to be tried again, and is handed over once more meanwhile."""
+    assert verdict(Case(896, Placement.BEAT, Mode.SAFETY)).violations == ()

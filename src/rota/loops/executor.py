@@ -107,7 +107,8 @@ class Executor(Loop):
             except BaseException:
                 self._unread = True
                 raise
-        fresh = [grant for grant in handed if grant.round > self._last]
+        by_round = {grant.round: grant for grant in handed if grant.round > self._last}  # one may have come both ways
+        fresh = [by_round[number] for number in sorted(by_round)]
         if fresh:
             self._last = fresh[-1].round
         return fresh

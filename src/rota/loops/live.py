@@ -41,8 +41,13 @@ class Live:
 
     def add(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Take attempts in hand; says which of them may begin."""
-        taken = [it for it in attempts if (it.item_id, it.attempt) not in self._given_back]
-        self.attempts.update((it.item_id, it) for it in taken)
+        taken = []
+        for it in attempts:
+            known = self.attempts.get(it.item_id)
+            in_hand = known is not None and known.attempt >= it.attempt
+            if not in_hand and (it.item_id, it.attempt) not in self._given_back:
+                self.attempts[it.item_id] = it
+                taken.append(it)
         if self.attempts:
             self.idle.clear()
         return taken

@@ -111,3 +111,13 @@ def test_what_finds_no_executor_is_looked_at_again_by_itself() -> None:
     rounds.take([Arrival(ArrivalKind.READY, ready=[Ready(1, 0, 0, 1, 0, 0)])])
     plan = rounds.plan(5_000_000, [], 10)
     assert (list(plan.given), plan.next_us) == ([], 6_000_000)
+
+
+async def test_what_is_in_hand_does_not_begin_again() -> None:
+    """Its grant may have come both ways."""
+    live = Live()
+    one, again = an_attempt(1, 1), an_attempt(1, 2)
+    assert live.add([one, one]) == [one]
+    assert live.add([one]) == []
+    assert live.add([again]) == [again]
+    assert live.add([one]) == []
