@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 PYTEST_ARGS ?=
 
-.PHONY: help run test lint check nightly lock wheel clean services compile
+.PHONY: help run test lint nightly lock wheel clean services compile
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,15 +14,15 @@ help:  ## list the targets
 run: .venv/.run  ## start rota here, with a small example
 	@$(BIN)/rota up examples/hello.py
 
-test: .venv/.dev services lint compile  ## install what is missing, lint, and run the tests
+test:  ## install what is missing, lint, and run the tests
+	@$(MAKE) -j2 .venv/.dev services
+	@$(MAKE) compile
 	@scripts/test $(PYTEST_ARGS)
 
 lint: .venv/.dev  ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-
-check: lint test  ## all that must hold before a commit: lint and tests
 
 nightly: .venv/.dev services compile  ## the tests that are too long for every change
 	@$(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)

@@ -15,9 +15,12 @@ LONG_LEASE = {**lease(120, 1), "ROTA_EXECUTOR_SEATS": "6"}
 """So that nothing is taken from a node because of its lease."""
 
 
-@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def stop(request: pytest.FixtureRequest) -> signal.Signals:
-    return signal.Signals(request.param)
+def stopped_by(always: signal.Signals, nightly: signal.Signals) -> pytest.MarkDecorator:
+    """A node hears both signals by the same handler; each test takes another one every time."""
+    return pytest.mark.parametrize(
+        "stop",
+        [pytest.param(always, id=always.name), pytest.param(nightly, id=nightly.name, marks=pytest.mark.nightly)],
+    )
 
 
 async def nodes_of(shift: Shift) -> dict[str, int]:
@@ -30,6 +33,7 @@ async def is_draining(shift: Shift, name: str) -> bool:
     return bool(state == "draining")
 
 
+@stopped_by(signal.SIGTERM, nightly=signal.SIGINT)
 async def test_a_node_that_drains_finishes_what_it_has_and_others_take_the_rest(
     stop: signal.Signals, postgres_url: str, tmp_path: Path
 ) -> None:
@@ -52,6 +56,7 @@ async def test_a_node_that_drains_finishes_what_it_has_and_others_take_the_rest(
         assert shift.judged().clean
 
 
+@stopped_by(signal.SIGINT, nightly=signal.SIGTERM)
 async def test_a_node_that_is_told_twice_gives_its_items_back(
     stop: signal.Signals, postgres_url: str, tmp_path: Path
 ) -> None:

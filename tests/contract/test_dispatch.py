@@ -59,7 +59,7 @@ async def test_a_round_gives_ready_items_to_a_node_in_the_order_of_their_deadlin
 async def test_an_item_is_not_given_before_its_time(store: Store) -> None:
     """S2.14."""
     board, node = Rounds(), await a_node(store)
-    start = await store.now() + timedelta(milliseconds=700)
+    start = await store.now() + timedelta(seconds=3)
     await assigned(store, 1, start_at=start)
     early = await store.dispatch(node, board, batch_max=10)
     assert (early.given, early.next_us) == (0, micros(start))

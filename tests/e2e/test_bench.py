@@ -46,7 +46,7 @@ def test_sqlite_with_one_node(home: Home) -> None:
     assert [name for name in tables if name.startswith("bench")] == []
 
 
-@pytest.mark.parametrize("server", ["postgres", "mariadb"])
+@pytest.mark.parametrize("server", ["postgres", pytest.param("mariadb", marks=pytest.mark.nightly)])
 def test_servers_with_two_nodes(home: Home, request: pytest.FixtureRequest, server: str) -> None:
     url = request.getfixturevalue(f"{server}_url")
     figures = bench(home, "--store", url, "--nodes", "2", *SHORT)

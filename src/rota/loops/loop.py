@@ -75,6 +75,8 @@ class Loop(ABC):
         except CoordinatorUnavailable as fault:
             return self._back_off("the coordinator is out of reach; going on when it is back", reason=str(fault))
         except SessionLost as fault:
+            if self._stopping:
+                return 0.0  # it is this node that has left
             return self._back_off("the session was lost; going on with a new one", reason=str(fault))
         except Exception:  # noqa: BLE001 - a bug in one round must not silence the loop for ever
             return self._back_off("a round failed", exc_info=True)

@@ -18,12 +18,16 @@ from tests.servers.proxy import FaultProxy
 COORDINATORS = ("memory", "sqlite", "postgresql", "mariadb", "zookeeper", "etcd")
 TTL_S = 2.0
 """Of clients whose sessions shall end."""
-LONG_S = 5.0
-"""Of others, which are not renewed all the time; ZooKeeper with short ticks allows no longer ones."""
+LONG_S = 60.0
+"""Of others, which are not renewed all the time: it outlives a slow test."""
+RENEWED_S = 5.0
+"""Of others, where the library renews by itself; ZooKeeper with short ticks allows no longer ones."""
 
 
 class Clients:
     """Makes clients of one coordinator, each as another process would; none has joined yet."""
+
+    long_s = LONG_S
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
@@ -64,6 +68,7 @@ class ServerClients(Clients):
     def __init__(self, stack: AsyncExitStack, kind: str, host: str, port: int) -> None:
         super().__init__(stack)
         self._kind, self._target = kind, (host, port)
+        self.long_s = RENEWED_S if kind == "zookeeper" else LONG_S
         self._namespace = f"test-{secrets.token_hex(6)}"
         self._proxies: dict[int, FaultProxy] = {}
 
@@ -106,7 +111,7 @@ async def client(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIte
 @pytest.fixture
 async def a(client: Clients) -> Coordinator:
     """A client with a session."""
-    coordinator = await client(LONG_S)
+    coordinator = await client(client.long_s)
     await coordinator.join()
     return coordinator
 
@@ -114,6 +119,6 @@ async def a(client: Clients) -> Coordinator:
 @pytest.fixture
 async def b(client: Clients) -> Coordinator:
     """Another client with a session."""
-    coordinator = await client(LONG_S)
+    coordinator = await client(client.long_s)
     await coordinator.join()
     return coordinator

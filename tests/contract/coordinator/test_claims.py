@@ -12,7 +12,7 @@ from tests.contract.coordinator.conftest import Clients
 
 
 async def test_one_of_many_wins_each_key(client: Clients) -> None:
-    clients = [await client() for _ in range(4)]
+    clients = [await client(client.long_s) for _ in range(4)]
     for it in clients:
         await it.join()
     wanted = {f"jobs/{n}": "" for n in range(60)}

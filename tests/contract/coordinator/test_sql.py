@@ -39,24 +39,6 @@ def of(store: Store, ttl_s: float = 30.0) -> SqlCoordinator:
     return store.coordinator(SystemClock(), ttl_s=ttl_s)
 
 
-async def joined(client: Clients) -> Coordinator:
-    """A client whose session outlives a slow test that does not renew it."""
-    coordinator = await client()
-    coordinator.ttl_s = 60.0
-    await coordinator.join()
-    return coordinator
-
-
-@pytest.fixture
-async def a(client: Clients) -> Coordinator:
-    return await joined(client)
-
-
-@pytest.fixture
-async def b(client: Clients) -> Coordinator:
-    return await joined(client)
-
-
 async def let_time_pass(coordinator: Coordinator) -> None:
     """The session of this client is over, and nobody has noticed."""
     assert isinstance(coordinator, SqlCoordinator)
@@ -121,8 +103,7 @@ async def test_two_claimers_never_both_win(a: Coordinator, b: Coordinator) -> No
 async def test_two_claimers_never_both_win_what_a_session_leaves_that_is_over(
     client: Clients, a: Coordinator, b: Coordinator
 ) -> None:
-    gone = await client()
-    gone.ttl_s = 60.0
+    gone = await client(client.long_s)
     for _ in range(15):
         await gone.join()
         (fence,) = (await gone.claim({"jobs/1": ""})).values()

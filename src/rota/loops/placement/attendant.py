@@ -10,6 +10,7 @@ fence each other in turns.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -50,6 +51,8 @@ class Attendant(Loop):
         self._renewals = 0
         self._been_present = False
         self._leaving = False
+        self._speaking = asyncio.Lock()
+        """Held while it enters, renews or leaves: one that entered after it has left would be a ghost."""
         self.peer = describe()
         self.session: str | None = None
         """The session under which this scheduler is registered; none while it is away."""
@@ -75,7 +78,13 @@ class Attendant(Loop):
         return self._when_lost != "stop" or self.is_believed
 
     async def once(self) -> float:
+        async with self._speaking:
+            return await self._attend()
+
+    async def _attend(self) -> float:
         began_s = self._clock.monotonic()
+        if self._leaving:
+            return 0.0
         if self.session is None:
             await self._enter()
         elif not await self._coordinator.renew():
@@ -109,8 +118,9 @@ class Attendant(Loop):
         """End the session; the claims go to others at once."""
         self._leaving = True
         self.stop()
-        self.session = None
-        await self._coordinator.leave()
+        async with self._speaking:
+            self.session = None
+            await self._coordinator.leave()
 
     async def _enter(self) -> None:
         """The order of S0.26: register, tell n, tell M, publish the balance."""
