@@ -94,6 +94,7 @@ async def test_a_frozen_agent_loses_its_processes_on_mariadb_too(mariadb_url: st
         await freeze_and_judge(shift, "lease 3 s, margin 0.5 s")
 
 
+@pytest.mark.nightly
 async def test_a_frozen_agent_loses_its_processes_under_the_default_lease(postgres_url: str, tmp_path: Path) -> None:
     async with a_shift(postgres_url, tmp_path, settings={"ROTA_EXECUTOR_SEATS": "32"}) as shift:
         await freeze_and_judge(shift, "lease 10 s, margin 1 s")

@@ -44,6 +44,8 @@ START_S = 60.0
 RETIRE_S = 2.0
 LAST_WORDS_S = 0.5
 """How long a worker that has closed its channel may take to end by itself, so that its exit code is seen."""
+_READY, _GONE = 0, 1
+"""What a worker is expected to be when its timer rings."""
 CODES = 1000
 TAIL = 2000
 """How much is kept of what a worker prints when it has nothing to do."""
@@ -175,13 +177,13 @@ class Hand:
         self.is_retiring = True
         if self.busy == 0 and self._link is not None:
             self._link.end()
-            self._shop.timers.at(self._shop.loop.time() + RETIRE_S, self)
+            self._shop.timers.at(self._shop.loop.time() + RETIRE_S, self, _GONE)
         elif self._tree is None:
             self.kill()
 
     def ring(self, what: int) -> None:
-        """It should be ready, or gone, by now."""
-        if self.is_retiring:
+        """It should be ready, or gone, by now. One that retires is not gone while it has something to do."""
+        if what == _GONE:
             self.kill()
         elif not self.is_ready:
             self.give_up("was not ready")
@@ -197,7 +199,7 @@ class Hand:
         self._pipe = Pipe(tree.output, shop.loop, shop.scribe, self._printed)
         self._link = Link(tree.channel, shop.loop, self._understand, self._cut_off)
         self._link.send(self._setup)
-        shop.timers.at(shop.loop.time() + START_S, self)
+        shop.timers.at(shop.loop.time() + START_S, self, _READY)
 
     def _cut_off(self, why: str | None) -> None:
         """Nothing more is heard of it: so nothing more may happen in it."""
