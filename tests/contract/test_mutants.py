@@ -6,7 +6,7 @@ Every mutant re-introduces a known mistake into one store; the test named beside
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import count
 from types import SimpleNamespace
@@ -25,6 +25,7 @@ from rota.backends.sql.store import SqlStore
 from rota.core import define, fire
 from rota.core.conclude import conclude
 from rota.core.overlap import Floor
+from rota.errors import StoreUnavailable
 from rota.model.dispatch import Ready, Seated
 from rota.model.job import Job
 from rota.model.plan import Facts, Plan
@@ -337,7 +338,8 @@ async def test_a_plain_test_notices(mutant: Callable[[], Patches], test: Test, a
 async def test_a_race_of_rounds_notices(mutant: Callable[[], Patches], test: Test, another: Open) -> None:
     with mutated(mutant()), must_fail(mutant.__name__):
         for _ in range(10):
-            await test(another)
+            with suppress(StoreUnavailable):  # on a busy machine the server ends a round that hesitates for too long
+                await test(another)
 
 
 @pytest.mark.parametrize(("mutant", "test"), REPLIES, ids=named)

@@ -7,6 +7,7 @@ a field that a later release adds does not change the digest of what was stored 
 from __future__ import annotations
 
 import hashlib
+import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +29,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-_decoder: Any = cache(msgspec.json.Decoder)
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_making = threading.Lock()
 
 
 def encode(value: object) -> str:
@@ -38,8 +40,16 @@ def encode(value: object) -> str:
 
 def decode(text: str | bytes, kind: type[V]) -> V:
     """Read back what `encode` wrote."""
-    value: V = _decoder(kind).decode(text)
+    decoder = _decoders.get(kind)
+    value: V = (decoder or _make_decoder(kind)).decode(text)
     return value
+
+
+def _make_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """One at a time: while msgspec learns the fields of a class, another thread that does the same meets a half of them
+    and crashes the process."""
+    with _making:
+        return _decoders.setdefault(kind, msgspec.json.Decoder(kind))
 
 
 def digest(value: Value) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from rota.model.value import Value
+from rota.model.value import Value, decode
 from rota.runners.boundary import cgroup, procfs
 from rota.runners.boundary.promises import BoundaryKind
 
@@ -115,14 +115,14 @@ class Records:
 
 def read_agent(folder: Path) -> AgentRecord | None:
     try:
-        return msgspec.json.decode((folder / _AGENT).read_bytes(), type=AgentRecord)
+        return decode((folder / _AGENT).read_bytes(), AgentRecord)
     except (OSError, msgspec.DecodeError):
         return None
 
 
 def read_tree(path: Path) -> TreeRecord | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=TreeRecord)
+        return decode(path.read_bytes(), TreeRecord)
     except (OSError, msgspec.DecodeError):
         return None
 
