@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-import sys
 import time
 from datetime import UTC, datetime
+
+from rota import system
 
 
 class SystemClock:
@@ -17,7 +18,7 @@ class SystemClock:
         return time.monotonic()
 
     def boottime(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+        return time.clock_gettime(system.CLOCK)
 
     def wall(self) -> datetime:
         return datetime.now(UTC)

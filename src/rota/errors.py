@@ -4,14 +4,20 @@
     ├── InvalidInput        what was given is wrong: each problem names its field and the reason
     ├── NotFound            there is no such job, run or file
     ├── Refused             the request is understood, but the present state forbids it
+    │   └── LogUnreadable   the output of an attempt is there, but cannot be read
+    ├── TaskFailed          a task that somebody waits for did not succeed
+    ├── LogGap              output that was written before is gone from the log store
     ├── Undelivered         a message about an alarm did not arrive, as far as is known
     ├── StoreError
     │   ├── StoreRefused    this store must not be used: not durable, wrong file system, schema of another release
+    │   ├── Unreadable      one record is not to be understood by this release; the others are not concerned
     │   ├── StoreFault      the store refused what was asked: a bug in rota, or a damaged store; nothing was changed
     │   └── StoreUnavailable    the store did not answer; nothing was changed
+    │       ├── StoreDenied     the server lets nobody in with this URL: password, database name, TLS
     │       └── CommitUnknown   the store did not answer the commit: the change is there whole, or not at all
     └── CoordinatorError
         ├── CoordinatorRefused      this coordinator cannot be used: no driver, no right, or it lacks what is needed
+        ├── CoordinatorLost         it did not answer for longer than a session, and a node shall then end
         ├── CoordinatorUnavailable  the coordinator did not answer; what was asked may have been done
         └── SessionLost             the session is over, and its claims with it
 
@@ -21,12 +27,25 @@ their drivers into these at the edge; no other module sees a driver's error.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
 class RotaError(Exception):
     """The base of every error that rota raises on purpose."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors of a pool of processes come home whole, whatever they are made from."""
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(kind: type[RotaError], args: tuple[object, ...]) -> RotaError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class Problem(NamedTuple):
@@ -62,6 +81,33 @@ class Refused(RotaError):
     """The request is understood, but the present state forbids it; nothing was changed."""
 
 
+class TaskFailed(RotaError):
+    """A task that was waited for did not succeed: it failed, or it was cancelled.
+
+    `message` says why, `traceback` is the text of the remote one, if there is one; `state` is the item's.
+    """
+
+    def __init__(self, what: str, *, run_id: int, state: str, message: str = "", traceback: str = "") -> None:
+        self.run_id = run_id
+        self.state = state
+        self.message = message
+        self.traceback = traceback
+        reason = f"{what} {state} (run {run_id})" + (f": {message}" if message else "")
+        super().__init__(f"{reason}\n\n{traceback}".rstrip() if traceback else reason)
+
+
+class LogUnreadable(Refused):
+    """The output of an attempt is there, but cannot be read."""
+
+
+class LogGap(RotaError):
+    """Output that was written before is gone from the log store: only the first `have` bytes are left."""
+
+    def __init__(self, have: int) -> None:
+        self.have = have
+        super().__init__(f"only the first {have} bytes are left")
+
+
 class Undelivered(RotaError):
     """A message about an alarm did not arrive, as far as is known; it may be sent again."""
 
@@ -78,8 +124,24 @@ class StoreFault(StoreError):
     """The store refused what was asked, and would again: a bug in rota, or a damaged store. Nothing was changed."""
 
 
+class Unreadable(StoreError):
+    """One record is not to be understood by this release: a newer one wrote it, or it is damaged."""
+
+    def __init__(self, record: str, reason: str) -> None:
+        self.record = record
+        self.reason = reason
+        super().__init__(
+            f"{record} cannot be read by this release: {reason}. Use the newer release that wrote it, on this node too"
+        )
+
+
 class StoreUnavailable(StoreError):
     """The store did not answer; nothing was changed."""
+
+
+class StoreDenied(StoreUnavailable):
+    """The server is there and lets nobody in with this URL: a wrong password, an unknown database, TLS that it refuses.
+    To wait for it is of no use before it was ever reached."""
 
 
 class CommitUnknown(StoreUnavailable):
@@ -94,9 +156,19 @@ class CoordinatorRefused(CoordinatorError):
     """This coordinator cannot be used as it is; the message says why and what to do."""
 
 
+class CoordinatorLost(CoordinatorError):
+    """The coordinator did not answer for longer than a session, and `coordinator.on_lost` says that the node ends."""
+
+
 class CoordinatorUnavailable(CoordinatorError):
     """The coordinator did not answer; what was asked may have been done. Ask again, or read."""
 
 
 class SessionLost(CoordinatorError):
     """The session is over, and its claims with it. Join anew."""
+
+
+def old_name(old: str, new: str, value: T) -> T:
+    """Answer under a name that goes with the next release, with a warning."""
+    warnings.warn(f"{old} is now called {new}; the old name goes with the next release", DeprecationWarning, 3)
+    return value

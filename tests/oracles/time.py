@@ -49,6 +49,13 @@ def zone_info(name: str) -> ZoneInfo:
 DAY = timedelta(days=1)
 
 
+def _kinds_of_days() -> list[date]:
+    """The days of one month of each kind: 28 to 31 days long, beginning on each weekday."""
+    firsts = [date(year, month, 1) for year in range(2000, 2028) for month in range(1, 13)]
+    kinds = {(first.weekday(), len(_month(first))): first for first in firsts}
+    return [day for first in kinds.values() for day in _month(first)]
+
+
 @dataclass(frozen=True)
 class Change:
     """The clock of a zone jumps at an instant (seconds from the epoch) by so many seconds."""
@@ -101,11 +108,11 @@ class Wanted:
 
     @cached_property
     def restricts_day(self) -> bool:
-        return any(not self._means_day(value) for value in range(1, 32))
+        return any(not self.by_month(day) for day in EVERY_KIND_OF_DAY)
 
     @cached_property
     def restricts_weekday(self) -> bool:
-        return any(not self._means_weekday(value) for value in range(7))
+        return any(not self.by_week(day) for day in EVERY_KIND_OF_DAY)
 
     def _means_day(self, value: int) -> bool:
         return self.day == "?" or self._means(self.day, value, "day of month", 1, 31)
@@ -168,6 +175,9 @@ def _is_day(wanted: Wanted, day: date) -> bool:
 def _month(day: date) -> list[date]:
     first = day.replace(day=1)
     return [first + n * DAY for n in range(31) if (first + n * DAY).month == day.month]
+
+
+EVERY_KIND_OF_DAY = _kinds_of_days()
 
 
 def _is_marked_day(item: str, day: date) -> bool:

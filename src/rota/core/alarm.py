@@ -16,7 +16,13 @@ TRIES_MAX = 12
 PAUSE_S = 2.0
 PAUSE_MAX_S = 600.0
 LEVELS = frozenset(
-    {AlarmKind.STORE_LOST, AlarmKind.COORDINATOR_LOST, AlarmKind.NODE_DISCONNECTED, AlarmKind.UNOWNED_JOB}
+    {
+        AlarmKind.STORE_LOST,
+        AlarmKind.COORDINATOR_LOST,
+        AlarmKind.NODE_DISCONNECTED,
+        AlarmKind.UNOWNED_JOB,
+        AlarmKind.JOB_FAILING,
+    }
 )
 UNMERGED = frozenset({AlarmKind.HELD_ABOVE, AlarmKind.TEST})
 """The acquisitions of one sweep are one alarm already, and each later one is told (A0.2)."""
@@ -38,6 +44,8 @@ class Due(NamedTuple):
 
 def wants(rule: AlarmRule, alarm: Alarm) -> bool:
     """Whether a rule asks for this alarm."""
+    if alarm.kind is AlarmKind.JOB_FAILING:
+        return False
     if (rule.kinds and alarm.kind not in rule.kinds) or not covers(rule.scope, alarm.scope or ""):
         return False
     if rule.since_at is not None and alarm.at < rule.since_at:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from rota.model.alarm import CLUSTER, Alarm, AlarmKind
-from rota.model.job import Definition, Job
-from rota.model.node import Node, NodeState
+from rota.model.job import Definition, Job, JobName
+from rota.model.node import UNABLE, Node, NodeState
 from rota.model.run import Run
+from rota.model.states import RunState
 from rota.model.work import OnExhausted, Retry
 
 
@@ -51,15 +52,44 @@ def exhausted(alarm: Alarm, known: Known) -> Alarm | None:
     )
 
 
+def failing(alarm: Alarm) -> Alarm | None:
+    """The level that the failure of a run begins, unless it was there: its job fails until a run succeeds."""
+    if alarm.kind is not AlarmKind.RUN_FAILED or not alarm.job_id or not (alarm.scope or "").startswith("job/"):
+        return None
+    name = job_of(alarm.scope or "")
+    return msgspec.structs.replace(
+        alarm,
+        id=0,
+        key=f"{AlarmKind.JOB_FAILING}:{alarm.job_id}",
+        kind=AlarmKind.JOB_FAILING,
+        text=f"job {name} fails, since run {alarm.run_id}",
+        is_open=True,
+    )
+
+
+def recovered(level: Alarm, last: Run | None) -> bool:
+    """Whether a job that was failing works again, as the newest of its runs that have ended says."""
+    return (
+        last is not None and last.state is RunState.SUCCEEDED and last.ended_at is not None and last.ended_at > level.at
+    )
+
+
+def job_of(scope: str) -> JobName:
+    """The job of a scope that is one job."""
+    return JobName(*scope.split("/")[1:])
+
+
 def node_alarms(nodes: Iterable[Node]) -> tuple[list[Alarm], list[str]]:
     """The nodes that are disconnected, and the keys of those that are not any more: they came back, or stopped well."""
     newest: dict[str, Node] = {}
     for node in sorted(nodes, key=lambda it: (it.joined_at, it.id)):
         newest[node.joined.name] = node
     gone = [it for it in newest.values() if it.state is NodeState.DISCONNECTED]
-    present = [_disconnected(it) for it in gone]
-    ids = {it.id for it in gone}
-    return present, [_node_key(it) for it in nodes if it.id not in ids]
+    resting = [it for it in newest.values() if it.state is NodeState.ONLINE and UNABLE in it.joined.digests]
+    present = [*map(_disconnected, gone), *map(_unable, resting)]
+    keys = {it.key for it in present}
+    possible = [key for it in nodes for key in (_node_key(it), _unable_key(it))]
+    return present, [key for key in possible if key not in keys]
 
 
 def unowned_alarm(job_id: int, at: datetime, unowned_s: float) -> Alarm:
@@ -84,6 +114,23 @@ def _disconnected(node: Node) -> Alarm:
         is_open=True,
         data={"node": node.joined.name},
     )
+
+
+def _unable(node: Node) -> Alarm:
+    """It lives, but nothing can run there: as good as gone for those who wait."""
+    return Alarm(
+        key=_unable_key(node),
+        kind=AlarmKind.NODE_DISCONNECTED,
+        at=node.joined_at,
+        scope=CLUSTER,
+        text=f"node {node.joined.name} cannot execute anything: {node.joined.digests[UNABLE]}",
+        is_open=True,
+        data={"node": node.joined.name, "why": node.joined.digests[UNABLE]},
+    )
+
+
+def _unable_key(node: Node) -> str:
+    return f"{_node_key(node)}:{UNABLE}"
 
 
 def _node_key(node: Node) -> str:

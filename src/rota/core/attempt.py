@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from rota.model.dispatch import Granted
 from rota.model.job import Definition, Task, handler_of
+from rota.model.listener import advertised, is_listener, listener_name
 from rota.model.moment import moment
 from rota.model.run import Item, Run
 from rota.model.value import Json, decode
-from rota.model.work import Attempt, Work, token_of
+from rota.model.work import Attempt, AttemptEnd, Work, token_of
 
-LISTENER = "on_start"
+ON_START = "on_start"
 
 
-def job_attempt(
-    granted: Granted, at_us: int, round_: int, item: Item, run: Run, definition: Definition, generation: int
-) -> Attempt:
+def may_overlap(end: AttemptEnd, margin_s: float) -> bool:
+    """Whether processes of this attempt ran when others could have begun a later one: their deadline is a margin before
+    the end of the lease, and a rescue is possible a margin after it."""
+    return end.late_s > 2 * margin_s
+
+
+def job_attempt(granted: Granted, at_us: int, round_: int, item: Item, run: Run, definition: Definition) -> Attempt:
     """An attempt at an item of a job's run."""
     task = definition.task(item.task)
     return Attempt(
         item_id=granted.item_id,
         attempt=granted.attempt,
-        token=token_of(generation, granted.attempt),
+        token=token_of(round_, granted.attempt),
         run_id=granted.run_id,
         job_id=granted.job_id,
         lane_id=granted.lane_id,
@@ -49,31 +54,35 @@ def job_attempt(
     )
 
 
-def assigned_attempt(granted: Granted, at_us: int, round_: int, item: Item, work: Work, generation: int) -> Attempt:
+def assigned_attempt(granted: Granted, at_us: int, round_: int, item: Item, work: Work) -> Attempt:
     """An attempt at an assigned item: its handler does it, or the client is told to."""
     external = work.handler is None
     return Attempt(
         item_id=granted.item_id,
         attempt=granted.attempt,
-        token=token_of(generation, granted.attempt),
+        token=token_of(round_, granted.attempt),
         run_id=granted.run_id,
         lane_id=granted.lane_id,
         round=round_,
         assigned_at=moment(at_us),
         failures=granted.failures,
         losses=granted.losses,
-        name=work.tenant,
+        name=work.handler if work.call and work.handler else work.tenant,
         tenant=work.tenant,
         task=item.task,
         index=item.index,
         runner="python",
-        config=_assigned_config(work.handler),
+        config=_assigned_config(work),
         params=_about(work, item),
-        number=item.number,
-        info=item.info,
+        number=None if work.call else item.number,
+        info=None if work.call else item.info,
         idempotency_key=f"{work.tenant}/{item.number}",
         retry=work.retry,
+        bounds=work.bounds,
+        env=work.env,
         timeout_s=work.timeout_s,
+        warn_s=work.warn_s,
+        grace_s=work.grace_s,
         hold_s=0.0 if external else work.hold_s,
         concurrency=work.concurrency,
         external=external,
@@ -81,16 +90,17 @@ def assigned_attempt(granted: Granted, at_us: int, round_: int, item: Item, work
     )
 
 
-def _assigned_config(handler: str | None) -> dict[str, Json]:
-    if handler is None:
-        return {"listener": LISTENER}
-    kind, _, listener = handler.partition(":")
-    return {"listener": listener} if kind == "listener" else {"handler": handler}
+def _assigned_config(work: Work) -> dict[str, Json]:
+    if work.handler is None:
+        return {"listener": listener_name(work.listening, ON_START)}
+    if is_listener(work.handler):
+        return {"listener": advertised(work.handler, work.tenant)}
+    return {"handler": work.handler}
 
 
 def _about(work: Work, item: Item) -> dict[str, Json]:
-    """A notice tells its listener about another item."""
-    if work.handler is None or not work.handler.startswith("listener:") or item.info is None:
+    """What the handler of a call is called with; a notice tells its listener about another item."""
+    if work.handler is None or item.info is None or not (work.call or is_listener(work.handler)):
         return {}
     return decode(item.info, dict)
 

@@ -2,13 +2,14 @@
 
 Day of month and day of week: a day counts if it matches either field when both restrict the days, and otherwise if it
 matches the one that does. A field restricts if there is a day that it does not match, however it is written: `*/2`
-restricts, `1-31` does not.
+restricts, `1-31` and `1-30,L` do not.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from calendar import monthrange
+from collections.abc import Sequence
 from datetime import date
 from functools import lru_cache
 
@@ -93,6 +94,8 @@ class Expression:
     """A parsed expression: a set of wall times."""
 
     __slots__ = (
+        "_any_day",
+        "_any_weekday",
         "_days",
         "_hours",
         "_known",
@@ -115,7 +118,11 @@ class Expression:
         self._weekdays = values[WEEKDAY]
         self._pages: dict[tuple[int, int], list[int]] = {}
         self._known: dict[tuple[int, int], tuple[int, ...]] = {}
-        self.every_day = all(is_whole(values[field], field) for field in (DAY, WEEKDAY, MONTH, YEAR))
+        self._any_day = all(page.days(self._days) == page.whole for page in _pages(self._days))
+        self._any_weekday = all(page.weekdays(self._weekdays) == page.whole for page in _pages(self._weekdays))
+        self.every_day = (
+            self._any_day and self._any_weekday and all(is_whole(values[field], field) for field in (MONTH, YEAR))
+        )
 
     @property
     def is_interval(self) -> bool:
@@ -206,11 +213,16 @@ class Expression:
         return days
 
     def _either(self, page: _Page) -> set[int]:
-        if is_whole(self._days, DAY):
+        if self._any_day:
             return page.weekdays(self._weekdays)
-        if is_whole(self._weekdays, WEEKDAY):
+        if self._any_weekday:
             return page.days(self._days)
         return page.days(self._days) | page.weekdays(self._weekdays)
+
+
+def _pages(values: Values) -> Sequence[_Page]:
+    """The months that show whether a day field restricts: all kinds if it has marks, else one that has every day."""
+    return _KINDS if values.marks else _KINDS[-1:]
 
 
 class _Page:
@@ -219,6 +231,7 @@ class _Page:
     def __init__(self, first_weekday: int, length: int) -> None:
         self._first_weekday = first_weekday
         self._length = length
+        self.whole = set(range(1, length + 1))
 
     def days(self, wanted: Values) -> set[int]:
         marked = {self._day(mark) for mark in wanted.marks}
@@ -254,3 +267,6 @@ class _Page:
         if mark.kind == "#":
             return first + 7 * (mark.nth - 1)
         return first + 7 * ((self._length - first) // 7)
+
+
+_KINDS = [_Page(first_weekday, length) for length in (28, 29, 30, 31) for first_weekday in range(7)]

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from rota.core.rate import free_at, remember
+from rota.core.rate import begin, unbegun
+from rota.core.release import is_newer
+from rota.core.room import Room, Way
 from rota.model.dispatch import Arrival, Given, Ready, RoundPlan, Seated, Target
-from rota.model.work import CAPACITY, GLOBAL, Lane, Limit, quota_limit
+from rota.model.listener import is_listener
+from rota.model.work import Lane, Limit
 
-JOB = "job:"
 STARVED_US = 1_000_000
 """When to look again for an executor, if none could take what may start."""
 
@@ -29,25 +31,18 @@ Head = tuple[int, int, float, int, int]
 """The first of a lane in the round's heap: start_by, not_before, load of its quota, id, lane."""
 
 
-class Way(NamedTuple):
-    """A lane with what a round asks of it again and again."""
-
-    lane: Lane
-    limits: tuple[str, ...]
-    quota: str
-
-    @classmethod
-    def of(cls, lane: Lane) -> Way:
-        return cls(lane, lane.limits, quota_limit(lane.tenant, lane.quota))
-
-
 class Rounds:
     """The board of the node that holds the dispatch lock."""
 
     def __init__(self) -> None:
         self.epoch: int | None = None
+        self.round = 0
         self.changes = -1
         self.lanes: dict[int, Lane] = {}
+        self.unreachable: frozenset[int] = frozenset()
+        """Nodes that are given nothing, for this one cannot reach them; kept when the board is forgotten."""
+        self.is_cut_off = False
+        """Whether something waits that only such a node could run: then another node had better make the rounds."""
         self._ways: dict[int, Way] = {}
         self._limits: dict[str, Limit] = {}
         self._has_rated_limit = self._has_rated_lane = False
@@ -56,7 +51,12 @@ class Rounds:
 
     def forget(self) -> None:
         self.epoch = None
+        self.round = 0
         self.changes = -1
+        self.lanes = {}
+        self._ways = {}
+        self._lanes_asked = 0
+        self._has_rated_lane = False
         self._clear()
 
     def rebuild(self, ready: Sequence[Ready], seated: Sequence[Seated]) -> None:
@@ -80,10 +80,24 @@ class Rounds:
             for item_id, attempt in arrival.left:
                 self._leave(item_id, attempt)
 
+    @property
+    def unbegun(self) -> Collection[int]:
+        """The items that rates want to know of whether they have begun."""
+        return self._unbegun if self.is_rated else ()
+
+    def begin(self, starts: Sequence[tuple[int, int, int]]) -> None:
+        """Learn when attempts have begun: item, attempt, instant."""
+        for item_id, attempt, at_us in starts:
+            seat = self._seats.get(item_id)
+            if seat is not None and seat.attempt == attempt and item_id in self._unbegun:
+                self._begun.append((seat.lane_id, self._unbegun.pop(item_id), at_us))
+
     def plan(self, now_us: int, targets: Sequence[Target], batch_max: int) -> RoundPlan:
         self._awake(now_us)
-        free = _Free(targets, self._on_node)
-        room = Room(self._limits, self._running, now_us)
+        free = _Free([it for it in targets if it.node_id not in self.unreachable], self._on_node)
+        far = _Free([it for it in targets if it.node_id in self.unreachable], self._on_node)
+        self.is_cut_off = False
+        room = Room(self._limits, self._running, now_us, self._date_starts(now_us))
         given: list[Given] = []
         heads = [self._head(lane_id, room) for lane_id in self._lanes_waiting()]
         heapq.heapify(heads)
@@ -100,6 +114,7 @@ class Rounds:
             node_id = free.best(way.lane, item.avoid_id) if admitted else None
             if node_id is None:
                 starved = starved or admitted
+                self.is_cut_off |= admitted and far.has(way.lane) and not free.has(way.lane)
                 heapq.heappop(heads)  # what holds the first of a lane back holds back all of it
                 continue
             heapq.heappop(self._heaps[lane_id])
@@ -123,7 +138,7 @@ class Rounds:
     def is_rated(self) -> bool:
         if len(self.lanes) != self._lanes_asked:  # lanes never change, and none is forgotten
             self._lanes_asked = len(self.lanes)
-            self._has_rated_lane = any(lane.job_rate is not None for lane in self.lanes.values())
+            self._has_rated_lane = any(lane.rates for lane in self.lanes.values())
         return self._has_rated_limit or self._has_rated_lane
 
     @property
@@ -147,6 +162,10 @@ class Rounds:
         self._seats: dict[int, Seated] = {}
         self._running: Counter[str] = Counter()
         self._on_node: Counter[int] = Counter()
+        self._unbegun: dict[int, int] = {}
+        """The seats, by item, that are not known to have begun, and when they were given."""
+        self._begun: list[tuple[int, int, int]] = []
+        """What has begun since the last round: lane, when it was given, when it began."""
 
     def _return(self, item: Ready) -> None:
         """An item became ready: its seat is free, unless it was given out again since."""
@@ -211,7 +230,7 @@ class Rounds:
 
     def _give(self, item: Ready, way: Way, node_id: int, free: _Free, room: Room) -> Given:
         del self._waiting[item.item_id]
-        self._sit(Seated(item.item_id, item.lane_id, node_id, item.attempt + 1))
+        self._sit(Seated(item.item_id, item.lane_id, node_id, item.attempt + 1, self._now_us))
         free.take(node_id)
         room.take(way)
         return Given(item, node_id)
@@ -222,9 +241,12 @@ class Rounds:
             self._running[name] += 1
         if seat.node_id is not None:
             self._on_node[seat.node_id] += 1
+        if seat.given_us is not None:
+            self._unbegun[seat.item_id] = seat.given_us
 
     def _stand(self, item_id: int) -> None:
         seat = self._seats.pop(item_id, None)
+        self._unbegun.pop(item_id, None)
         if seat is not None:
             for name in self._way(seat.lane_id).limits:
                 self._running[name] -= 1
@@ -238,6 +260,26 @@ class Rounds:
             self._stand(item_id)
             self._sit(Seated(item_id, seat.lane_id, None, attempt))
 
+    def _date_starts(self, now_us: int) -> set[str]:
+        """Date the starts that rates remember as given and that have begun since, or are over; says whose those are. An
+        instant that cannot be right, by the store's clock, is taken for now."""
+        begun, self._begun = self._begun, []
+        if not self.is_rated:
+            return set()
+        instants: dict[str, list[int]] = defaultdict(list)
+        for lane_id, given_us, at_us in begun:
+            for name in self._way(lane_id).limits:
+                instants[name].append(at_us if given_us <= at_us <= now_us else now_us)
+        waiting = Counter(name for it in self._unbegun for name in self._way(self._seats[it].lane_id).limits)
+        dated: set[str] = set()
+        for name, limit in self._limits.items():
+            count = unbegun(limit) - waiting[name]
+            if count > 0:
+                newest = sorted(instants[name])[-count:]
+                self._limits[name] = begin(limit, [*newest, *[now_us] * (count - len(newest))])
+                dated.add(name)
+        return dated
+
     def _next_us(self, room: Room, *, starved: bool) -> int | None:
         """When to look again. A node whose lease is renewed after a pause makes no arrival, so what found no executor
         is looked at again by itself."""
@@ -247,82 +289,13 @@ class Rounds:
         return min(instants, default=None)
 
 
-class Room:
-    """How much the limits still allow in this round. `running` counts what runs, what the round gives included."""
-
-    def __init__(self, limits: dict[str, Limit], running: Mapping[str, int], now_us: int) -> None:
-        self._limits = limits
-        self._running = running
-        self._now_us = now_us
-        self._started: set[str] = set()
-        self._caps = {name: limit.cap for name, limit in limits.items() if limit.cap is not None}
-        if GLOBAL not in limits:
-            self._caps[GLOBAL] = CAPACITY
-        self._rated = frozenset(
-            name for name, limit in limits.items() if limit.rate is not None and not name.startswith(JOB)
-        )
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the global cap leaves room for anything at all."""
-        cap = self._caps.get(GLOBAL)
-        return cap is None or self._running.get(GLOBAL, 0) < cap
-
-    def admits(self, way: Way) -> bool:
-        return self.full(way) is None
-
-    def full(self, way: Way) -> str | None:
-        """The first limit of a lane that allows no more now."""
-        for name in way.limits:
-            cap = self._caps.get(name) if name[:4] != JOB else way.lane.job_cap
-            if cap is not None and self._running.get(name, 0) >= cap:
-                return name
-            limit = self._rate_of(name, way)
-            if limit is not None and free_at(limit, self._now_us) > self._now_us:
-                return name
-        return None
-
-    def load(self, way: Way) -> float:
-        """How much runs in the lane's quota, by its weight."""
-        limit = self._limits.get(way.quota)
-        return self._running.get(way.quota, 0) / (1 if limit is None else limit.weight)
-
-    def take(self, way: Way) -> None:
-        """Count a start against the rates."""
-        for name in way.limits:
-            limit = self._rate_of(name, way)
-            if limit is not None:
-                self._limits[name] = remember(limit, self._now_us)
-                self._started.add(name)
-
-    def changed(self) -> list[Limit]:
-        """The limits that remember more than before."""
-        return [self._limits[name] for name in sorted(self._started)]
-
-    def opens_at(self, way: Way) -> int | None:
-        """When the rates of a lane allow a start again; none if they do now."""
-        limits = (self._rate_of(name, way) for name in way.limits)
-        instants = (free_at(limit, self._now_us) for limit in limits if limit is not None)
-        return max((at for at in instants if at > self._now_us), default=None)
-
-    def _rate_of(self, name: str, way: Way) -> Limit | None:
-        """The limit of that name if it has a rate. A job's own is what the item's version of it says; only the memory
-        of starts is kept apart."""
-        if name in self._rated:
-            return self._limits[name]
-        if way.lane.job_rate is None or name[:4] != JOB:
-            return None
-        kept = self._limits.get(name)
-        return Limit(name=name, rate=way.lane.job_rate, recent=() if kept is None else kept.recent)
-
-
 class _Free:
     """The free seats of the executors."""
 
     def __init__(self, targets: Sequence[Target], taken: Counter[int]) -> None:
         self._left = {target.node_id: target.seats - taken[target.node_id] for target in targets}
         self._targets = targets
-        self._able: dict[tuple[str, str], list[Target]] = {}
+        self._able: dict[tuple[str, str, str], list[Target]] = {}
 
     def best(self, lane: Lane, avoid_id: int | None) -> int | None:
         """The executor with the most free seats; then the least busy; then the first by name. One that is to be
@@ -338,24 +311,28 @@ class _Free:
             return self.best(lane, None)
         return best
 
+    def has(self, lane: Lane) -> bool:
+        """Whether there is an executor for this lane, with or without a free seat."""
+        return bool(self._able_to(lane))
+
     def take(self, node_id: int) -> None:
         self._left[node_id] -= 1
 
     def _able_to(self, lane: Lane) -> list[Target]:
-        key = (lane.group, lane.handler)
+        key = (lane.group, lane.needs, lane.newer_than)
         if key not in self._able:
-            able = [it for it in self._targets if it.group == lane.group and can_run(it.handlers, lane.handler)]
+            able = [it for it in self._targets if it.group == lane.group and can_run(it.handlers, lane.needs)]
+            if lane.newer_than:  # if no newer one is there, whoever gets the item ends it, or hands it on later
+                able = [it for it in able if is_newer(it.version, lane.newer_than)] or able
             self._able[key] = sorted(able, key=lambda it: (it.busy, it.name, it.node_id))
         return self._able[key]
 
 
 def can_run(handlers: frozenset[str], handler: str) -> bool:
     """Whether a node has a handler: by its name, or by the module of a function (`reports.daily:send`)."""
-    return not handler or handler in handlers or f"{handler.partition(':')[0]}:*" in handlers
-
-
-def _cap(limit: Limit) -> float:
-    return float("inf") if limit.cap is None else limit.cap
+    if not handler or handler in handlers:
+        return True
+    return not is_listener(handler) and f"{handler.partition(':')[0]}:*" in handlers
 
 
 class State(NamedTuple):

@@ -6,15 +6,16 @@ What may pass by itself in a moment is for the caller to look at twice: only wha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 
 from rota.core.cluster import ClusterFacts, stale_handovers
 from rota.core.explain import Why
 from rota.core.findings import Finding, Severity, found
-from rota.model.cluster import Placement
-from rota.model.node import Members, Node
+from rota.core.placement.layout import Wrong
+from rota.core.reach import is_loopback
+from rota.model.cluster import Placement, Repair
+from rota.model.node import UNABLE, Members, NewNode, Node
 from rota.model.states import ItemState
 from rota.model.value import Value
 from rota.model.work import Queued
@@ -26,12 +27,16 @@ LEASE_OVER_S = 10.0
 READY_S = 60.0
 ASSIGNED_S = 30.0
 """How long an item may be ready, or given to a node, without a word of it."""
+REPAIRS_KEPT = timedelta(hours=1)
 WEAK_BOUNDARIES = ("guardian", "group")
+RAISED_RECENTLY = timedelta(days=1)
+
 _STUCK = {
     Why.NEXT: "not_started",
     Why.ASSIGNED: "not_begun",
     Why.NO_EXECUTOR: "not_runnable",
     Why.NO_HANDLER: "not_runnable",
+    Why.UNREACHABLE: "not_runnable",
 }
 
 
@@ -49,11 +54,20 @@ class Health(Value, frozen=True, kw_only=True):
 
     cluster: ClusterFacts
     members: Members
-    host_at: datetime
-    """The clock of the host that asks, when the store's clock showed `members.now`."""
+    asked_at: datetime
+    answered_at: datetime
+    """The clock of the host that asks, before and after the store's clock showed `members.now`."""
     weaknesses: tuple[str, ...] = ()
     misplaced: int = 0
+    raised: tuple[datetime, str] | None = None
+    """When the generation of the store was raised last, and why."""
+    wrong: tuple[Wrong, ...] = ()
+    """Entries of the coordinator that are not what they should be."""
+    repairs: Mapping[str, tuple[Repair, ...]] = {}
+    """What each scheduler had to put right in the coordinator of late."""
     stuck: tuple[Stuck, ...] = ()
+    unread: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    """Records that the release that asks cannot read, and why."""
 
 
 def examine(health: Health) -> tuple[Finding, ...]:
@@ -80,13 +94,18 @@ def suspects(queued: Iterable[Queued], now: datetime) -> list[Queued]:
     ]
 
 
-def skew_s(node: Node) -> float | None:
-    """How far the clock of a node was ahead of the store's when it joined, as far as it told."""
+def skew_s(before: datetime, there: datetime, after: datetime) -> float:
+    """How far a clock that showed `before` and `after` is ahead of one that showed `there` in between, at the least: a
+    slow answer is not skew."""
+    return (before - there).total_seconds() if before > there else min((after - there).total_seconds(), 0.0)
+
+
+def _told_skew_s(node: Node) -> float | None:
+    """How far the clock of a node is ahead of the store's, as it has measured itself."""
     try:
-        wall = datetime.fromisoformat(node.joined.digests.get("wall", ""))
+        return float(node.joined.digests.get("skew_s", ""))
     except ValueError:
         return None
-    return (wall - node.joined_at).total_seconds()
 
 
 def _schedulers(health: Health) -> Iterator[Finding]:
@@ -94,19 +113,23 @@ def _schedulers(health: Health) -> Iterator[Finding]:
     if not peers:
         yield found("no_scheduler", f"no scheduler takes part; {len(health.members.nodes)} nodes are there")
     elif len(active) < SCHEDULERS_MIN:
-        yield found("few_schedulers", f"{len(active)} of {SCHEDULERS_MIN} or more schedulers take jobs")
+        yield found("few_schedulers", f"{_schedulers_take(len(active))} jobs; {SCHEDULERS_MIN} or more are better")
     kinds = _by_value({it.name: str(it.placement or "") for it in peers})
     if len(kinds) > 1:
         yield found("differing_placements", f"schedulers differ in placement: {_listed(kinds)}")
 
 
+def _schedulers_take(number: int) -> str:
+    return "only 1 scheduler takes" if number == 1 else f"only {number} schedulers take"
+
+
 def _faults(health: Health) -> Iterator[Finding]:
     by_faults = _by_value({it.name: str(it.faults) for it in health.cluster.active})
     if len(by_faults) > 1:
-        yield found("differing_faults", f"schedulers differ in n: {_listed(by_faults)}")
+        yield found("differing_faults", f"schedulers differ in how many of them may die (n): {_listed(by_faults)}")
     for peer in health.cluster.active:
         if peer.faults < 1:
-            yield found("no_faults", f"its n is {peer.faults}", peer.name)
+            yield found("no_faults", f"it plans for {peer.faults} deaths (n)", peer.name)
 
 
 def _capacity(health: Health) -> Iterator[Finding]:
@@ -132,13 +155,22 @@ def _owners(health: Health) -> Iterator[Finding]:
         yield found("stale_handover", f"{len(jobs)} of its hand-overs lead nowhere", giver)
 
 
+def _entries(health: Health) -> Iterator[Finding]:
+    for it in health.wrong:
+        yield found("wrong_entry", f"in the coordinator: {it.why}", it.entry.key)
+    for name, repairs in health.repairs.items():
+        for repair in repairs:
+            if repair.at > health.members.now - REPAIRS_KEPT:
+                yield found("repaired", f"at {repair.at:%H:%M:%S}: {repair.what}", name)
+
+
 def _reach(health: Health) -> Iterator[Finding]:
     for peer in health.cluster.peers:
         for other in peer.unreachable:
             yield found("unreachable", f"{peer.name} cannot reach it", other)
     hosts = {node.joined.place.host for node in health.members.nodes}
     for peer in health.cluster.peers if len(hosts) > 1 else ():
-        if peer.address and _is_loopback(peer.address):
+        if peer.address and is_loopback(peer.address):
             yield found("loopback", f"it advertises {peer.address}", peer.name)
 
 
@@ -147,6 +179,8 @@ def _nodes(health: Health) -> Iterator[Finding]:
     for node in health.members.nodes:
         if node.lease_until is not None and node.lease_until <= over:
             yield found("not_rescued", "its lease is over, and nobody has rescued its items", node.joined.name)
+        if why := node.joined.digests.get(UNABLE):
+            yield found("unable", f"it cannot execute anything: {why}", node.joined.name)
     versions = _by_value({it.joined.name: it.joined.version for it in health.members.nodes})
     if len(versions) > 1:
         yield found("differing_versions", f"nodes differ in version: {_listed(versions)}")
@@ -156,8 +190,8 @@ def _nodes(health: Health) -> Iterator[Finding]:
 
 
 def _clocks(health: Health) -> Iterator[Finding]:
-    skews = {it.joined.name: skew for it in health.members.nodes if (skew := skew_s(it)) is not None}
-    skews["this host"] = (health.host_at - health.members.now).total_seconds()
+    skews = {it.joined.name: skew for it in health.members.nodes if (skew := _told_skew_s(it)) is not None}
+    skews["this host"] = skew_s(health.asked_at, health.members.now, health.answered_at)
     for name, skew in skews.items():
         if abs(skew) > SKEW_S:
             side = "ahead of" if skew > 0 else "behind"
@@ -167,6 +201,9 @@ def _clocks(health: Health) -> Iterator[Finding]:
 def _store(health: Health) -> Iterator[Finding]:
     for weakness in health.weaknesses:
         yield found("store_setting", weakness, "store")
+    if health.raised is not None and health.members.now - health.raised[0] < RAISED_RECENTLY:
+        at, why = health.raised
+        yield found("history_lost", f"its generation was raised at {at:%Y-%m-%d %H:%M:%S} UTC: {why}", "store")
     if health.misplaced:
         yield found("misplaced", f"{health.misplaced} jobs are listed as wanting an owner, or not, wrongly", "store")
 
@@ -186,9 +223,22 @@ def _boundaries(health: Health) -> Iterator[Finding]:
     executors = [it.joined for it in health.members.nodes if it.joined.seats]
     for kind, names in _by_value({it.name: it.boundary for it in executors}).items():
         code = "weak_boundary" if kind in WEAK_BOUNDARIES else "boundary"
-        whys = {it.digests["boundary"] for it in executors if it.boundary == kind and "boundary" in it.digests}
-        why = f"; nothing stronger, for {' | '.join(sorted(whys))}" if whys else ""
-        yield found(code, f"its processes are held together by boundary {kind}{why}", ", ".join(names))
+        said = _digests("promise", executors, kind)
+        whys = _digests("boundary", executors, kind)
+        promise = f": {said}" if said else ""
+        why = f"; nothing stronger, for {whys}" if whys else ""
+        yield found(code, f"processes are held together by boundary {kind}{promise}{why}", ", ".join(names))
+
+
+def _digests(name: str, executors: Sequence[NewNode], boundary: str) -> str:
+    """What those with that boundary say of it."""
+    return " | ".join(sorted({it.digests[name] for it in executors if it.boundary == boundary and name in it.digests}))
+
+
+def _users(health: Health) -> Iterator[Finding]:
+    executors = [it.joined for it in health.members.nodes if it.joined.seats]
+    for words, names in _by_value({it.name: it.digests.get("tasks", "") for it in executors}).items():
+        yield found("root_tasks", f"tasks run as {words}", ", ".join(sorted(names)))
 
 
 def _by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
@@ -204,12 +254,24 @@ def _listed(names: Mapping[str, list[str]]) -> str:
     return "; ".join(f"{value} ({', '.join(its)})" for value, its in names.items())
 
 
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]") or address
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _unread(health: Health) -> Iterator[Finding]:
+    for record, reason in health.unread.items():
+        yield found("unreadable", f"{record} cannot be read: {reason}", record)
 
 
-_CHECKS = (_schedulers, _faults, _capacity, _owners, _reach, _nodes, _clocks, _store, _items, _holds, _boundaries)
+_CHECKS = (
+    _unread,
+    _schedulers,
+    _faults,
+    _capacity,
+    _owners,
+    _entries,
+    _reach,
+    _nodes,
+    _clocks,
+    _store,
+    _items,
+    _holds,
+    _boundaries,
+    _users,
+)

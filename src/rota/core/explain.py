@@ -14,19 +14,23 @@ from typing import NamedTuple
 import msgspec
 
 from rota.core.dispatch import can_run
-from rota.core.rate import free_at
+from rota.core.rate import free_at, unbegun
+from rota.core.release import is_newer
+from rota.model.listener import is_listener
 from rota.model.moment import micros, moment
-from rota.model.node import Node, NodeState
+from rota.model.node import UNABLE, UNREACHABLE, Node, NodeState
+from rota.model.run import Item
 from rota.model.standing import Place, Standing
 from rota.model.states import ItemState, RunState
 from rota.model.value import Value
-from rota.model.work import CAPACITY, GLOBAL, Lane, Limit, quota_limit
+from rota.model.work import CAPACITY, GLOBAL, JOB, LATE, AttemptRecord, Lane, Limit, quota_limit
 
 
 class Why(StrEnum):
-    """What holds an item back, or where it is."""
+    """What holds an item back, where it is, or why it is over."""
 
     ENDED = "ended"
+    FAILED = "failed"
     OVERLAP = "overlap"
     NOT_DUE = "not_due"
     BACKOFF = "backoff"
@@ -35,6 +39,7 @@ class Why(StrEnum):
     NO_EXECUTOR = "no_executor"
     NO_HANDLER = "no_handler"
     NO_SEAT = "no_seat"
+    UNREACHABLE = "unreachable"
     NEXT = "next"
     ASSIGNED = "assigned"
     RUNNING = "running"
@@ -70,6 +75,25 @@ def explain(standing: Standing) -> tuple[Reason, ...]:
     if run.state is RunState.WAITING:
         return (Reason(why=Why.OVERLAP, text=_overlap(standing.before)),)
     return tuple(_reason(place, standing) for place in standing.places)
+
+
+def failures(items: Iterable[Item], attempts: Iterable[AttemptRecord]) -> Iterator[Reason]:
+    """Why a run has failed: what the last attempt at each item that failed ended with, whole."""
+    last = {it.item_id: it for it in attempts}
+    for item in items:
+        if item.state is ItemState.FAILED:
+            text = _failure(item, last.get(item.id))
+            yield Reason(
+                why=Why.FAILED, text=text, item_id=item.id, task=item.task, index=item.index, number=item.number
+            )
+
+
+def _failure(item: Item, last: AttemptRecord | None) -> str:
+    if last is None:
+        return item.message or "failed before it was begun"
+    node = f" on node {last.node}" if last.node else ""
+    why = item.message or last.message or ("it said nothing" if last.code is None else f"exit code {last.code}")
+    return f"attempt {last.attempt}{node} {last.outcome} at {_at(last.ended_at)}: {why}"
 
 
 def _reason(place: Place, standing: Standing) -> Reason:
@@ -144,8 +168,11 @@ def _limit(name: str, place: Place, limits: dict[str, Limit], standing: Standing
         yield _Hold(Why.CAP, f"{_words(name, place.lane)} is full: {running} of {limit.cap} run; {_ahead(place)}")
     if limit.rate is not None and (free := free_at(limit, micros(standing.now))) > micros(standing.now):
         rate = f"{limit.rate.max} starts in {limit.rate.period_s:g} s"
-        text = f"the rate of {_words(name, place.lane)} ({rate}) allows the next start at {_at(moment(free))}"
-        yield _Hold(Why.RATE, text, moment(free))
+        text = f"the rate of {_words(name, place.lane)} ({rate}) "
+        if unbegun(limit) >= limit.rate.max:
+            yield _Hold(Why.RATE, f"{text}waits for what was given to begin")
+        else:
+            yield _Hold(Why.RATE, f"{text}allows the next start at {_at(moment(free))}", moment(free))
 
 
 def _limit_of(name: str, lane: Lane, limits: dict[str, Limit]) -> Limit | None:
@@ -153,9 +180,11 @@ def _limit_of(name: str, lane: Lane, limits: dict[str, Limit]) -> Limit | None:
     kept = limits.get(name)
     if name == GLOBAL:
         return kept or Limit(name=GLOBAL, cap=CAPACITY)
-    if not name.startswith("job:"):
-        return kept
-    return msgspec.structs.replace(kept or Limit(name=name), cap=lane.job_cap, rate=lane.job_rate)
+    if name.startswith(JOB):
+        return msgspec.structs.replace(kept or Limit(name=name), cap=lane.job_cap, rate=lane.job_rate)
+    if name.startswith(LATE):
+        return msgspec.structs.replace(kept or Limit(name=name), rate=lane.late_rate)
+    return kept
 
 
 def _words(name: str, lane: Lane) -> str:
@@ -163,8 +192,10 @@ def _words(name: str, lane: Lane) -> str:
         return "the global limit"
     if name == quota_limit(lane.tenant, lane.quota):
         return f"the quota {lane.quota} of tenant {lane.tenant}"
-    if name.startswith("job:"):
+    if name.startswith(JOB):
         return "the limit of the job"
+    if name.startswith(LATE):
+        return "the misfire policy of the job"
     return f"the resource {name.removeprefix('resource:')}"
 
 
@@ -177,20 +208,39 @@ def _ahead(place: Place) -> str:
 def _executors(lane: Lane, standing: Standing) -> Iterator[_Hold]:
     group = [node for node in _alive(standing) if node.joined.seats > 0 and node.joined.group == lane.group]
     if not group:
-        yield _Hold(Why.NO_EXECUTOR, f"there is no executor in the group {lane.group}")
+        yield _Hold(Why.NO_EXECUTOR, _nobody(lane, standing))
         return
-    able = [node for node in group if can_run(frozenset(node.joined.handlers), lane.handler)]
+    able = [node for node in group if can_run(frozenset(node.joined.handlers), lane.needs)]
     if not able:
-        yield _Hold(Why.NO_HANDLER, f"no executor of the group {lane.group} has {_handler(lane.handler)}")
+        missing = f"no executor of the group {lane.group} has {_handler(lane.needs)}"
+        yield _Hold(Why.NO_HANDLER, f"{missing}; {_remedy(lane.needs)}")
         return
+    if lane.newer_than:
+        able = [node for node in able if is_newer(node.joined.version, lane.newer_than)] or able
     taking = [node for node in able if node.state is NodeState.ONLINE]
     if not taking:
         yield _Hold(Why.NO_EXECUTOR, f"all executors that could run it are drained: {_names(able)}")
         return
+    if all(UNABLE in node.joined.digests for node in taking):
+        why = "; ".join(f"{_names([node])}: {node.joined.digests[UNABLE]}" for node in taking[:3])
+        yield _Hold(Why.NO_EXECUTOR, f"no executor that could run it can execute anything at present ({why})")
+        return
+    taking = [node for node in taking if UNABLE not in node.joined.digests]
     seats = sum(node.joined.seats for node in taking)
-    taken = sum(min(standing.seated.get(node.id, 0), node.joined.seats) for node in taking)
-    if taken >= seats:
+    free = [node for node in taking if standing.seated.get(node.id, 0) < node.joined.seats]
+    if not free:
         yield _Hold(Why.NO_SEAT, f"all {seats} seats of {_names(taking)} are taken")
+        return
+    observers = {node.id: _observers(node, standing) for node in free}
+    if all(observers.values()):
+        seen = _names(by for its in observers.values() for by in its)
+        text = f"{_names(free)} would have a seat, but cannot be reached by {seen}"
+        yield _Hold(Why.UNREACHABLE, text)
+
+
+def _observers(node: Node, standing: Standing) -> list[Node]:
+    """The nodes that cannot reach this one; while one of them makes the rounds, it is given nothing."""
+    return [it for it in _alive(standing) if str(node.id) in it.joined.digests.get(UNREACHABLE, "").split()]
 
 
 def _alive(standing: Standing) -> list[Node]:
@@ -204,14 +254,33 @@ def _alive(standing: Standing) -> list[Node]:
 
 
 def _handler(handler: str) -> str:
-    kind, _, name = handler.partition(":")
-    if kind == "listener":
-        return f"an app with {name}"
+    if is_listener(handler):
+        app, _, name = handler.partition(":")[2].rpartition("/")
+        return f"an app of {app} with {name}"
     return f"the function {handler}" if ":" in handler else f"the handler {handler}"
 
 
+def _remedy(handler: str) -> str:
+    """What a node that could run it would need."""
+    module, _, function = handler.partition(":")
+    if function and not is_listener(handler):
+        return f"a node may import it if executor.modules names {module} (ROTA_EXECUTOR_MODULES={module})"
+    return "start a node with the file of its app: rota node start --app FILE"
+
+
+def _nobody(lane: Lane, standing: Standing) -> str:
+    alive = [node for node in _alive(standing) if node.joined.group == lane.group]
+    if alive:
+        return f"no node of the group {lane.group} executes: executor.seats of {_names(alive)} is 0"
+    if not _alive(standing):
+        return "no node is running: start one with rota up FILE, or rota node start"
+    others = sorted({node.joined.group for node in _alive(standing) if node.joined.seats > 0})
+    there = f"; there are executors in {', '.join(others[:5])}" if others else ""
+    return f"there is no executor in the group {lane.group} (executor.group of a node says where it belongs){there}"
+
+
 def _names(nodes: Iterable[Node]) -> str:
-    names = sorted(node.joined.name for node in nodes)
+    names = sorted({node.joined.name for node in nodes})
     shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
     return f"{'nodes' if len(names) > 1 else 'node'} {shown}"
 

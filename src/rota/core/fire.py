@@ -15,6 +15,7 @@ from rota.model.plan import Facts, JobChange, NewItem, NewRun, Plan
 from rota.model.states import Cause, RunState, SkipReason
 from rota.model.trigger import Instant
 from rota.model.value import Value
+from rota.model.work import Rate
 
 ROUND_MAX = 10 * SLOTS_MAX
 """How many slots one transaction decides on; the jobs that are left are due still, and come next."""
@@ -62,12 +63,14 @@ def own_key(job: Job) -> str:
     return overlap_key(job.id, job.definition, job.definition.params)
 
 
-def new_items(job_id: int, definition: Definition, not_before_at: datetime, due_at: datetime) -> tuple[NewItem, ...]:
+def new_items(
+    job_id: int, definition: Definition, not_before_at: datetime, due_at: datetime, late_rate: Rate | None = None
+) -> tuple[NewItem, ...]:
     """The items of a job's first tasks. They should start within so long of the instant they were due at."""
     return tuple(
         NewItem(
             task=task.name,
-            lane=lane_of(job_id, definition, task),
+            lane=lane_of(job_id, definition, task, late_rate),
             hold_s=task.hold_s,
             not_before_at=not_before_at,
             start_by_at=due_at + timedelta(seconds=task.start_within_s),
@@ -87,10 +90,12 @@ def _record(job: Job, due: Owed, now: datetime, floor: Floor) -> list[NewRun]:
 
 def _start(job: Job, key: str, instant: Instant, rank: int, due: Owed, now: datetime, floor: Floor) -> NewRun:
     state, reason = floor.admit(key, job.definition.overlap)
-    not_before = now
-    if rank < due.catching_up and job.definition.misfire.per_s is not None:
-        not_before = now + timedelta(seconds=rank / job.definition.misfire.per_s)
-    items = () if state is RunState.SKIPPED else new_items(job.id, job.definition, not_before, instant.slot_at)
+    if state is RunState.SKIPPED:
+        return _slot_run(job, (instant,), key, state, reason, ())
+    not_before, rate, per_s = now, None, job.definition.misfire.per_s
+    if rank < due.catching_up and per_s is not None:  # spread, and held to the rate however late they can begin
+        not_before, rate = now + timedelta(seconds=rank / per_s), Rate.per_second(per_s)
+    items = new_items(job.id, job.definition, not_before, instant.slot_at, rate)
     return _slot_run(job, (instant,), key, state, reason, items)
 
 

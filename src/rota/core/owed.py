@@ -55,14 +55,14 @@ def owed(job: Job, now: datetime) -> Owed:
 
 
 def first_instant(definition: Definition, now: datetime, settled_at: datetime | None = None) -> Instant | None:
-    """Say when a job that was just defined or resumed is due first: after now, and after every slot ever decided."""
+    """Say when a job that was just defined or resumed is due first: at a slot after now and after every one decided on.
+
+    A slot that lies before now does not count, even if jitter would make it due only later: the job was not there.
+    """
     if definition.follows_ends:
         return instant_after_end(definition, now, settled_at)
-    after = _before_last_slot(definition, now)
-    if settled_at is not None:
-        after = max(after, settled_at)
-    line = upcoming(definition.schedule, after, seed=seed_of(definition))
-    return next((it for it in line if it.due_at > now), None)
+    after = now if settled_at is None else max(now, settled_at)
+    return next(upcoming(definition.schedule, after, seed=seed_of(definition)), None)
 
 
 def instant_after_end(definition: Definition, ended_at: datetime, settled_at: datetime | None) -> Instant | None:
@@ -72,27 +72,12 @@ def instant_after_end(definition: Definition, ended_at: datetime, settled_at: da
 
 
 def kept_slot(pending: Instant | None, definition: Definition, now: datetime) -> Instant | None:
-    """The slot that has begun, but that jitter has not made due yet: a new version that has it too still owes it."""
+    """The slot that this job has begun, but that jitter has not made due yet. A new version that has it too still owes
+    it: otherwise a change between midnight and its jitter would lose the run of that night."""
     if pending is None or pending.slot_at > now or definition.follows_ends:
         return None
     same = next(upcoming(definition.schedule, pending.slot_at - _TICK, seed=seed_of(definition)), None)
     return same if same is not None and same.slot_at == pending.slot_at else None
-
-
-def _before_last_slot(definition: Definition, now: datetime) -> datetime:
-    """An instant not far before the last slot up to now, which jitter may make due only after now.
-
-    Jitter never carries a slot past the next one, so no earlier slot matters.
-    """
-    jitter_s = definition.schedule.jitter_s
-    back_s = min(1.0, jitter_s)
-    while back_s < jitter_s:
-        after = now - timedelta(seconds=back_s)
-        first = next(upcoming(definition.schedule, after, seed=seed_of(definition)), None)
-        if first is None or first.slot_at <= now:
-            return after
-        back_s = min(back_s * 8, jitter_s)
-    return now - timedelta(seconds=jitter_s)
 
 
 def _line(definition: Definition, pending: Instant) -> Iterator[Instant]:

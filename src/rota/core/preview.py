@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
-from itertools import islice
+from datetime import datetime, timedelta
+from itertools import chain, islice
 
 from rota.core import cron
 from rota.core.instants import after_end, upcoming
@@ -29,13 +29,35 @@ class Preview(Value, frozen=True, kw_only=True):
     skipped: str = ""
 
 
-def preview(definition: Definition, after: datetime, count: int) -> tuple[Preview, ...]:
-    """The next instants of a job. Where they follow the end of a run, every run is taken to end as it starts."""
+def preview(
+    definition: Definition, after: datetime, count: int, *, pending: Instant | None = None
+) -> tuple[Preview, ...]:
+    """The instants of a job that are due after `after`; `pending` is the one that it waits for, if it is stored.
+
+    Where they follow the end of a run, every run is taken to end as it starts.
+    """
     if not 1 <= count <= COUNT_MAX:
         raise InvalidInput.of("count", f"must be from 1 to {COUNT_MAX}")
+    coming = _coming(definition, after) if pending is None else _going_on(definition, pending, after)
+    seed = seed_of(definition)
+    return tuple(_shown(definition.schedule, instant, seed) for instant in islice(coming, count))
+
+
+def _coming(definition: Definition, after: datetime) -> Iterator[Instant]:
+    """From slots after `after`: what a job does that is made at that instant."""
     schedule, seed = definition.schedule, seed_of(definition)
-    coming = _ends(schedule, after, seed) if definition.follows_ends else upcoming(schedule, after, seed=seed)
-    return tuple(_shown(schedule, instant, seed) for instant in islice(coming, count))
+    return _ends(schedule, after, seed) if definition.follows_ends else upcoming(schedule, after, seed=seed)
+
+
+def _going_on(definition: Definition, pending: Instant, after: datetime) -> Iterator[Instant]:
+    """From the slot that a job waits for. Jitter can make a slot due after `after` that lies before it."""
+    if pending.due_at > after:
+        rest = _coming(definition, pending.due_at if definition.follows_ends else pending.slot_at)
+        return chain((pending,), rest)
+    if definition.follows_ends:
+        return _coming(definition, after)
+    before = after - timedelta(seconds=definition.schedule.jitter_s)
+    return (it for it in _coming(definition, max(pending.slot_at, before)) if it.due_at > after)
 
 
 def _ends(schedule: Schedule, ended_at: datetime, seed: str) -> Iterator[Instant]:

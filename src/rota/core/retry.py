@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rota.model.node import UNABLE
 from rota.model.states import ItemState, Outcome
 from rota.model.work import Backoff, BackoffKind, Retry
 
 LOSS_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 30.0)
 """How long an item rests after it was lost once, twice and so on in a row: a host that loses all that it is given must
 not use up their patience in a moment."""
+
+UNABLE_PAUSE_S = 1.0
+"""How long an item rests that a node has given back because it can execute nothing: then others know of that."""
 
 
 class Next(NamedTuple):
@@ -38,6 +42,8 @@ def after(outcome: Outcome, cause: str, *, failures: int, losses: int, retry: Re
             return Next(ItemState.SUCCEEDED, 0.0, failures, 0)
         case Outcome.CANCELLED:
             return Next(ItemState.CANCELLED, 0.0, failures, losses)
+        case Outcome.LOST if cause == UNABLE:
+            return Next(ItemState.READY, UNABLE_PAUSE_S, failures, losses)
         case Outcome.LOST:
             return _after_loss(failures, losses + 1, retry)
         case Outcome.FAILED | Outcome.TIMED_OUT:

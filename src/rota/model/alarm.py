@@ -7,12 +7,13 @@ A *level* is an alarm that lasts for as long as its cause: it is open until it e
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
-from rota.model.value import Json, Value
+from rota.model.value import Json, Value, encode
 
 CLUSTER = "cluster"
 MERGE_S = 60.0
@@ -35,6 +36,8 @@ class AlarmKind(StrEnum):
     EXHAUSTED = "exhausted"
     JOB_PAUSED = "job_paused"
     RECOVERED = "recovered"
+    JOB_FAILING = "job_failing"
+    """The last run of a job has failed. A level of which only the end is told: RUN_FAILED tells of its beginning."""
     TEST = "test"
     """Sent only by `rota alarm test`; no rule waits for it."""
 
@@ -107,6 +110,32 @@ class AlarmRule(Value, frozen=True, kw_only=True):
     """A start is late so many seconds after the job's own `start_within_s`."""
     since_at: datetime | None = None
     """Nothing that happened before is told: when the rule was made, by the store's clock."""
+    defined: bool = False
+    """Whether the definition of a job has it: it is changed and removed there."""
+
+
+class JobAlarm(Value, frozen=True, kw_only=True):
+    """What the definition of a job says about who is told of it: a rule whose scope is the job."""
+
+    kinds: tuple[AlarmKind, ...] = ()
+    """None named: all."""
+    channel: Channel
+    merge_s: float = MERGE_S
+    late_s: float = LATE_S
+
+    def rule(self, scope: str) -> AlarmRule:
+        """The rule of a job, without the secret of its channel unless one is given. A channel has one rule."""
+        bare = msgspec.structs.replace(self.channel, secret="")
+        known = hashlib.sha256(encode([scope, bare]).encode()).hexdigest()[:12]
+        return AlarmRule(
+            name=f"defined-{self.channel.kind}-{known}",
+            scope=scope,
+            kinds=self.kinds,
+            channel=self.channel,
+            merge_s=self.merge_s,
+            late_s=self.late_s,
+            defined=True,
+        )
 
 
 class Delivery(Value, frozen=True, kw_only=True):

@@ -135,3 +135,21 @@ class ScopePlan(Value, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     weights: tuple[float, ...] = ()
     parts: tuple[Part, ...] = ()
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it says of every job whose it is, once."""
+        if len(self.weights) != len(self.names):
+            return False
+        if self.strategy is Strategy.STABLE or not self.names:
+            return not self.parts
+        starts = [part.first for part in self.parts]
+        ends = [1, *(part.last + 1 for part in self.parts[:-1] if part.last is not None)]
+        return tuple(part.name for part in self.parts) == self.names and starts == ends and self.parts[-1].last is None
+
+
+class Repair(Value, frozen=True, kw_only=True):
+    """Something that a scheduler found lost or wrong in the coordinator, and put right."""
+
+    at: datetime
+    what: str

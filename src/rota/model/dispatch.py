@@ -5,7 +5,7 @@ Records are arrays in JSON, so that a thousand of them are one short text in one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -38,6 +38,8 @@ class Seated(msgspec.Struct, frozen=True, array_like=True, gc=False):
     node_id: int | None
     attempt: int = 0
     """The attempt that holds it."""
+    given_us: int | None = None
+    """When it was given, while it is not known to have begun."""
 
 
 class ArrivalKind(StrEnum):
@@ -87,6 +89,7 @@ class Target(NamedTuple):
     seats: int
     handlers: frozenset[str]
     busy: float = 0.0
+    version: str = ""
 
 
 class Given(NamedTuple):
@@ -110,6 +113,8 @@ class Board(Protocol):
 
     epoch: int | None
     """The epoch of the lock under which it was filled; none: it knows nothing."""
+    round: int
+    """The last round that it knows of. A store that has another one has lost rounds, or somebody else made some."""
     changes: int
     """The number of changes of limits and members, as the dispatch row counts them, up to which it knows them."""
     lanes: dict[int, Lane]
@@ -120,7 +125,8 @@ class Board(Protocol):
         ...
 
     def forget(self) -> None:
-        """Know nothing: after any failure."""
+        """Know nothing: after any failure, and before a take-over. Ids of lanes are forgotten, too: a store that was
+        set back gives them again."""
         ...
 
     def rebuild(self, ready: Sequence[Ready], seated: Sequence[Seated]) -> None:
@@ -131,6 +137,15 @@ class Board(Protocol):
 
     def take(self, arrivals: Sequence[Arrival]) -> None:
         """Learn what others changed. An arrival may come twice."""
+        ...
+
+    @property
+    def unbegun(self) -> Collection[int]:
+        """The given items of which the board wants to know whether they have begun: none unless it has a rate."""
+        ...
+
+    def begin(self, starts: Sequence[tuple[int, int, int]]) -> None:
+        """Learn when attempts have begun: item, attempt, microsecond."""
         ...
 
     def plan(self, now_us: int, targets: Sequence[Target], batch_max: int) -> RoundPlan:
@@ -172,8 +187,8 @@ class Pulse(Value, frozen=True, kw_only=True):
 class ItemEnd(Value, frozen=True, kw_only=True):
     """What becomes of an item after an attempt: its final state, or ready again after `delay_s`.
 
-    It counts only if the attempt is still the item's current one, and, with `expired_us`, only if the item still
-    expires then.
+    It counts only if the attempt is still the item's current one: with `round`, only if it was given in that round, for
+    a store that lost its latest history gives the same number again; with `expired_us`, only if it still expires then.
     """
 
     item_id: int
@@ -196,6 +211,8 @@ class ItemEnd(Value, frozen=True, kw_only=True):
     result: str | None = None
     log_bytes: int = 0
     expired_us: int | None = None
+    newer_than: str = ""
+    """If it is ready again: only for nodes of a newer release than this one, which could not read it."""
 
 
 class ItemStart(Value, frozen=True, kw_only=True):
@@ -203,6 +220,7 @@ class ItemStart(Value, frozen=True, kw_only=True):
 
     item_id: int
     attempt: int
+    round: int | None = None
     started_us: int
     expires_s: float | None = None
 

@@ -16,3 +16,10 @@ BEAT = "beat"
 """One claim for each tick of a duty (S1.11)."""
 NOTICE = "notice"
 """One entry for each topic that people tell of."""
+REPAIRS = "repairs"
+"""What each scheduler had to put right in the coordinator, of late."""
+
+CLAIMED = (JOBS, BEAT, ELECTION, LIVE)
+"""Folders of claims; `live` is last, for whoever reads them all: a scheduler registers before it claims."""
+LASTING = (ALL, HANDOVER, NOTICE, REPAIRS)
+"""Folders of entries that outlive the session that wrote them."""

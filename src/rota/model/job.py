@@ -11,17 +11,42 @@ from typing import NamedTuple
 import msgspec
 
 from rota.errors import InvalidInput
+from rota.model.alarm import AlarmRule, JobAlarm
 from rota.model.states import JobState
 from rota.model.trigger import Delay, Endless, Instant, Manual, Schedule
 from rota.model.value import Json, Value
 from rota.model.work import GRACE_S as KILL_GRACE_S
-from rota.model.work import Bounds, Lane, Rate, Retry
+from rota.model.work import KEY_MAX, Bounds, Lane, Rate, Retry
 
 GRACE_S = 60.0
 BACKLOG_MAX = 100
-KEY_MAX = 250
-LISTENERS = ("on_start", "on_fail", "on_timeout")
-"""What an app may be told about the items of assignments."""
+SOURCE_MAX = 250
+HAND = "hand"
+"""The source of a job that somebody deleted: no file or app makes it again unless asked to."""
+_FILE, _OF = "file ", " of "
+
+
+def file_source(path: str, repository: str = "") -> str:
+    """The source of the jobs of a file or folder, and of which repository it is."""
+    of = _OF + repository if repository else ""
+    return f"{_FILE}{path[: SOURCE_MAX - len(_FILE) - len(of)]}{of}"
+
+
+def without_repository(source: str, repository: str) -> str:
+    """What the source of a file was before its repository was named."""
+    return source.removesuffix(_OF + repository) if source.startswith(_FILE) else source
+
+
+def app_source(name: JobName) -> str:
+    """The source of the jobs of an app that has a name. One too long for a column is named by its digest."""
+    full = f"app {name}"
+    return full if len(full) <= SOURCE_MAX else f"app {hashlib.sha256(full.encode()).hexdigest()}"
+
+
+def is_own(source: str, repository: str) -> bool:
+    """Whether a source surely is one's own: an app of a name, or a file whose repository is named. A path alone can be
+    that of another file in somebody else's folder."""
+    return not source.startswith(_FILE) or (bool(repository) and source.endswith(_OF + repository))
 
 
 class JobName(NamedTuple):
@@ -35,6 +60,11 @@ class JobName(NamedTuple):
         if self.tenant != "default":
             return "/".join(self)
         return self.name if self.project == "default" else f"{self.project}/{self.name}"
+
+
+def job_scope(name: JobName) -> str:
+    """The scope of alarms that concern one job."""
+    return f"job/{'/'.join(name)}"
 
 
 class MisfirePolicy(StrEnum):
@@ -111,10 +141,17 @@ class Definition(Value, frozen=True, kw_only=True):
     pause_after: int | None = None
     """After so many failed runs in a row the job is paused."""
     tasks: tuple[Task, ...]
+    alarms: tuple[JobAlarm, ...] = ()
+    """Who is told when something goes wrong with it."""
 
     @property
     def full_name(self) -> JobName:
         return JobName(self.tenant, self.project, self.name)
+
+    @property
+    def alarm_rules(self) -> tuple[AlarmRule, ...]:
+        """Who is told, as rules whose scope is this job."""
+        return tuple(it.rule(job_scope(self.full_name)) for it in self.alarms)
 
     @property
     def follows_ends(self) -> bool:
@@ -134,11 +171,6 @@ def handler_name(name: JobName) -> str:
     return "/".join(name)
 
 
-def listener_name(listener: str) -> str:
-    """How a node advertises that its app has `on_start`, `on_fail` or `on_timeout`."""
-    return f"listener:{listener}"
-
-
 def handler_of(definition: Definition, task: Task) -> str:
     """What a node must have to run a task; nothing for shell and http. Derived from what is stored, so that it changes
     no digest, and definitions of earlier releases have it too."""
@@ -150,9 +182,9 @@ def handler_of(definition: Definition, task: Task) -> str:
     return str(task.config.get("function", ""))
 
 
-def lane_of(job_id: int, definition: Definition, task: Task) -> Lane:
+def lane_of(job_id: int, definition: Definition, task: Task, late_rate: Rate | None = None) -> Lane:
     """What the items of a task count against, and who can run them."""
-    counted = definition.cap is not None or definition.rate is not None
+    counted = definition.cap is not None or definition.rate is not None or late_rate is not None
     return Lane(
         tenant=definition.tenant,
         quota=task.quota,
@@ -161,6 +193,7 @@ def lane_of(job_id: int, definition: Definition, task: Task) -> Lane:
         job_id=job_id if counted else 0,
         job_cap=definition.cap,
         job_rate=definition.rate,
+        late_rate=late_rate,
         resources=task.resources,
     )
 
@@ -184,9 +217,13 @@ class Job(Value, frozen=True, kw_only=True):
     settled_at: datetime | None
     created_at: datetime
     changed_at: datetime
+    source: str = ""
+    """Who defines it: `file jobs.yaml`, `app shop`; `hand` if somebody deleted it. Empty: nobody has said so yet."""
 
     @classmethod
-    def created(cls, job_id: int, definition: Definition, digest: str, first: Instant | None, now: datetime) -> Job:
+    def created(
+        cls, job_id: int, definition: Definition, digest: str, first: Instant | None, now: datetime, source: str = ""
+    ) -> Job:
         """A job in its first revision."""
         return cls(
             id=job_id,
@@ -200,6 +237,7 @@ class Job(Value, frozen=True, kw_only=True):
             settled_at=None,
             created_at=now,
             changed_at=now,
+            source=source,
         ).armed(first)
 
     def armed(self, instant: Instant | None) -> Job:

@@ -10,6 +10,14 @@ from rota.model.value import Value
 LEASE_S = 10.0
 MARGIN_S = 1.0
 RENEW_S = LEASE_S / 4
+UNREADABLE = "unreadable"
+"""Told as the release of a node whose own record is not to be understood: it is newer, as far as anybody can tell."""
+UNREACHABLE = "unreachable"
+"""The digest by which a node tells the ids of those that it cannot reach."""
+
+UNABLE = "unable"
+"""The digest by which a node tells why it cannot execute anything at present; and the cause of attempts that it was
+given meanwhile, which count as losses of nobody."""
 
 
 class NodeState(StrEnum):
@@ -49,6 +57,23 @@ class NewNode(Value, frozen=True, kw_only=True):
     version: str = ""
     address: str = ""
     """Where others reach it."""
+    lease_s: float = 0.0
+    """How long its lease lasts from each renewal, as the store noted when it joined; 0 if a release before did."""
+
+    def is_void(self, until_us: int, now_us: int) -> bool:
+        """Whether a lease lies further ahead than a renewal could set it: the store's clock was set back since, and
+        the lease says nothing any more."""
+        return self.lease_s > 0 and until_us > now_us + round(self.lease_s * 1_000_000)
+
+    @property
+    def takes_items(self) -> bool:
+        """Whether it may be given items."""
+        return self.seats > 0 and UNABLE not in self.digests
+
+
+def settle_us(node: NewNode) -> int:
+    """How long others wait for a node to end what a store that went back does not know any more."""
+    return round(((node.lease_s or LEASE_S) + MARGIN_S) * 1_000_000)
 
 
 class Node(Value, frozen=True, kw_only=True):
@@ -77,3 +102,11 @@ class Members(Value, frozen=True, kw_only=True):
 
     now: datetime
     nodes: tuple[Node, ...] = ()
+
+
+class Answer(Value, frozen=True, kw_only=True):
+    """What a node says of itself when it is asked whether it lives. A release before this one gives no `id`, nor does a
+    node that has not joined."""
+
+    node: str
+    id: int | None = None

@@ -61,6 +61,7 @@ class NewJob(Value, frozen=True, kw_only=True):
     definition: Definition
     digest: str
     next: Instant | None
+    source: str = ""
 
 
 class JobChange(Value, frozen=True, kw_only=True):
@@ -127,6 +128,8 @@ class Committed(Value, frozen=True, kw_only=True):
     now: datetime
     plan: Plan
     runs: tuple[Run, ...] = ()
+    unread: tuple[int, ...] = ()
+    """Jobs that were left out because this release cannot read them."""
 
 
 class Rule(Protocol):

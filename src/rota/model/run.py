@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from rota.model.job import JobName
 from rota.model.states import Cause, ItemState, RunState, SkipReason
-from rota.model.value import Json, Value
+from rota.model.value import Json, Value, decode
 from rota.model.work import Work
+
+TRACEBACK = "traceback"
+"""Under which key the result of a failed item has its traceback."""
 
 
 class RunKey(NamedTuple):
@@ -44,8 +48,23 @@ class Item(Value, frozen=True, kw_only=True):
     """JSON text that the client wants to find again."""
     ended_at: datetime | None = None
     result: str | None = None
-    """JSON text."""
+    """JSON text: what came back, or for a failure what is known of it besides the message."""
     message: str | None = None
+
+    @property
+    def value(self) -> Json:
+        """What came back, of an item that has succeeded."""
+        return self._decoded if self.state is ItemState.SUCCEEDED else None
+
+    @property
+    def traceback(self) -> str:
+        """Where it was raised, of an item whose function has raised something."""
+        told = None if self.state is ItemState.SUCCEEDED else self._decoded
+        return str(told.get(TRACEBACK, "")) if isinstance(told, dict) else ""
+
+    @property
+    def _decoded(self) -> Json:
+        return None if self.result is None else decode(self.result, object)  # type: ignore[return-value]
 
 
 class Run(Value, frozen=True, kw_only=True):
@@ -75,15 +94,24 @@ class Run(Value, frozen=True, kw_only=True):
     params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
 
     @property
+    def called(self) -> str:
+        """The task that was called, as its job is called; empty if this is no call."""
+        if self.work is None or not self.work.call or self.work.handler is None:
+            return ""
+        parts = self.work.handler.split("/")
+        return str(JobName(*parts)) if len(parts) == len(JobName._fields) else self.work.handler
+
+    @property
     def unique(self) -> RunKey:
         return RunKey(self.job_id, self.cause, self.key)
 
 
 class Loads(NamedTuple):
-    """Items and runs that were read together."""
+    """Items and runs that were read together. `unread`: the runs of which this release cannot read all of that."""
 
     items: Sequence[Item]
     runs: Sequence[Run]
+    unread: frozenset[int] = frozenset()
 
 
 class Event(Value, frozen=True, kw_only=True):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from enum import StrEnum
+from math import ceil
 
+from rota.model.listener import advertised, app_name
 from rota.model.states import ItemState, Outcome
 from rota.model.value import Json, Value
 
@@ -15,15 +18,29 @@ LOST_MAX = 3
 RESULT_MAX = 256 * 1024
 """Bytes of JSON; larger results go elsewhere, and the task returns where."""
 MESSAGE_MAX = 4000
+TRACEBACK_MAX = 16 * 1024
+"""Characters; of a longer one the end is kept, where it was raised."""
 INFO_MAX = 64 * 1024
 ASSIGN_MAX = 10_000
 NUMBER_MAX = 200
+KEY_MAX = 250
 LOG_MAX = 16 * 1024 * 1024
 
 
-def token_of(generation: int, attempt: int) -> int:
-    """What fences an attempt: rises with every attempt, and with every restore of the store from a backup."""
-    return (generation << GENERATION_SHIFT) | attempt
+def token_of(round_: int | None, attempt: int) -> int:
+    """What fences an attempt: rises with every attempt, and with every loss of the store's latest history. An attempt
+    belongs to the generation of the round that gave it out, whenever its token is asked for."""
+    return (generation_of(round_) << GENERATION_SHIFT) | attempt
+
+
+def generation_of(round_: int | None) -> int:
+    """The generation of the store in which a round was made: the high part of its number. The first has none."""
+    return max((round_ or 0) >> GENERATION_SHIFT, 1)
+
+
+def first_round(generation: int) -> int:
+    """The number before those of a generation's rounds."""
+    return generation << GENERATION_SHIFT
 
 
 class BackoffKind(StrEnum):
@@ -82,6 +99,12 @@ class Rate(Value, frozen=True, kw_only=True):
     max: int
     period_s: float
 
+    @classmethod
+    def per_second(cls, per_s: float) -> Rate:
+        """So many starts a second; if they are fewer than one, no more than one of them at once."""
+        most = ceil(per_s)
+        return cls(max=most, period_s=most / per_s)
+
 
 class Lane(Value, frozen=True, kw_only=True):
     """All that decides whether an item may start now, besides its own times. Items of one lane are alike: when the
@@ -93,19 +116,38 @@ class Lane(Value, frozen=True, kw_only=True):
     handler: str = ""
     """What an executor must have; nothing for shell and http."""
     job_id: int = 0
-    """The job whose own cap or rate counts; 0 if it has none."""
+    """The job whose own cap or rates count; 0 if it has none."""
     job_cap: int | None = None
     job_rate: Rate | None = None
+    late_rate: Rate | None = None
+    """How fast slots of the job that were missed may start; only for items of such slots."""
     resources: tuple[str, ...] = ()
+    newer_than: str = ""
+    """A release that cannot read what these items need: a newer executor gets them, if one is there."""
+
+    @property
+    def needs(self) -> str:
+        """What an executor must advertise."""
+        return advertised(self.handler, self.tenant)
 
     @property
     def limits(self) -> tuple[str, ...]:
         """The names of the limits that an item of this lane counts against."""
-        job = (f"job:{self.job_id}",) if self.job_id else ()
-        return (GLOBAL, quota_limit(self.tenant, self.quota), *job, *(f"resource:{name}" for name in self.resources))
+        job = (f"{JOB}{self.job_id}",) if self.job_id else ()
+        late = (f"{LATE}{self.job_id}",) if self.late_rate is not None else ()
+        resources = (f"resource:{name}" for name in self.resources)
+        return (GLOBAL, quota_limit(self.tenant, self.quota), *job, *late, *resources)
+
+    @property
+    def rates(self) -> dict[str, Rate]:
+        """The rates that the job itself sets, by the names of their limits."""
+        own = {f"{JOB}{self.job_id}": self.job_rate, f"{LATE}{self.job_id}": self.late_rate}
+        return {name: rate for name, rate in own.items() if rate is not None}
 
 
 GLOBAL = "global"
+JOB, LATE = "job:", "late:"
+"""How the names of the limits begin that a job itself sets."""
 CAPACITY = 100
 """The global cap until somebody sets another."""
 
@@ -116,7 +158,7 @@ def quota_limit(tenant: str, quota: str) -> str:
 
 class Limit(Value, frozen=True, kw_only=True):
     """A cap on what executes at one instant, and a rate of starts; `recent` are the starts that the rate still
-    remembers, as (microsecond, count)."""
+    remembers, as (microsecond, count), and last those that have not begun (`core/rate.py`)."""
 
     name: str
     cap: int | None = None
@@ -167,6 +209,28 @@ class Work(Value, frozen=True, kw_only=True):
     resources: tuple[str, ...] = ()
     notify: tuple[str, ...] = ()
     """Which listeners of the client's app are told: `on_fail`, `on_timeout`."""
+    app: str = ""
+    """Whose listeners: `tenant/project`. Empty: the app of the tenant's default project."""
+    call: bool = False
+    """Whether the info of each item is what the handler is called with: its arguments, by name."""
+    warn_s: float | None = None
+    grace_s: float = GRACE_S
+    bounds: Bounds = Bounds()
+    env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    job_id: int = 0
+    """The job whose cap or rate counts for these items too; 0: none."""
+    cap: int | None = None
+    rate: Rate | None = None
+
+    @property
+    def listening(self) -> str:
+        """The app whose listeners are told."""
+        return self.app or app_name(self.tenant)
+
+    @property
+    def key_prefix(self) -> str:
+        """What keeps keys apart: those of different tenants never meet, nor do those of calls of different tasks."""
+        return f"{self.tenant}/{self.handler}:" if self.call else f"{self.tenant}/"
 
 
 class NewTask(Value, frozen=True, kw_only=True):
@@ -186,6 +250,12 @@ class Assignment(Value, frozen=True, kw_only=True):
     """When they may start; none: now, by the store's clock."""
     end_at: datetime | None = None
     """By when the last of them should have started; none: as soon as they may."""
+
+    @property
+    def full_key(self) -> str:
+        """The key of the run. One too long for a column is named by its digest."""
+        full = self.work.key_prefix + self.key
+        return full if len(full) <= KEY_MAX else f"{self.work.tenant}/{hashlib.sha256(full.encode()).hexdigest()}"
 
 
 def spread(start_us: int, end_us: int, count: int) -> list[int]:
@@ -233,6 +303,11 @@ class Attempt(Value, frozen=True, kw_only=True):
     """Whether the client reports the end: then the attempt only calls `on_start`."""
     notify: tuple[str, ...] = ()
 
+    @property
+    def time_s(self) -> float | None:
+        """How long it may take. A request never takes for ever, however slowly the other side answers."""
+        return TIMEOUT_S if self.timeout_s is None and self.runner == "http" else self.timeout_s
+
 
 class AttemptEnd(Value, frozen=True, kw_only=True):
     """How an attempt ended, as seen on the node. `cause` names it for the retry policy: an exit code, an exception with
@@ -249,6 +324,20 @@ class AttemptEnd(Value, frozen=True, kw_only=True):
     message: str = ""
     result: str | None = None
     log_bytes: int = 0
+    late_s: float = 0.0
+    """How long after the deadline of its node its processes still ran."""
+
+
+class Overlap(Value, frozen=True, kw_only=True):
+    """An attempt that may have run beside a later one: its whole machine stood still, and went on when it was no longer
+    believed alive. Then only tokens protect."""
+
+    item_id: int
+    attempt: int
+    run_id: int
+    job_id: int
+    node: str
+    late_s: float
 
 
 class AttemptRecord(Value, frozen=True, kw_only=True):

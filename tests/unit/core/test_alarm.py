@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from rota.core.alarm import TRIES_MAX, again_s, asked_for, chosen, due, late_after_s, levels, message, wants
@@ -182,14 +183,27 @@ def a_node(node_id: int, name: str, state: NodeState, joined_s: float) -> Node:
     return Node(id=node_id, joined=joined, state=state, joined_at=at(joined_s), left_at=left)
 
 
+def test_a_node_that_can_execute_nothing_is_an_alarm_until_it_can() -> None:
+    node = a_node(3, "a", NodeState.ONLINE, 10)
+    resting = msgspec.structs.replace(node, joined=msgspec.structs.replace(node.joined, digests={"unable": "full"}))
+    present, over = node_alarms([resting])
+    assert [(it.key, it.text) for it in present] == [
+        ("node_disconnected:3:unable", "node a cannot execute anything: full")
+    ]
+    assert over == ["node_disconnected:3"]
+    present, over = node_alarms([node])
+    assert (present, over) == ([], ["node_disconnected:3", "node_disconnected:3:unable"])
+
+
 def test_a_node_is_disconnected_until_one_of_its_name_is_back() -> None:
     gone = a_node(5, "a", NodeState.DISCONNECTED, 0)
     well = a_node(6, "b", NodeState.OFFLINE, 0)
     present, over = node_alarms([well, gone])
     assert [(it.key, it.at, it.is_open) for it in present] == [("node_disconnected:5", at(1), True)]
-    assert over == ["node_disconnected:6"]
+    assert over == ["node_disconnected:6", "node_disconnected:6:unable", "node_disconnected:5:unable"]
     present, over = node_alarms([gone, a_node(4, "a", NodeState.ONLINE, 10)])
-    assert (present, sorted(over)) == ([], ["node_disconnected:4", "node_disconnected:5"])
+    keys = [f"node_disconnected:{number}{what}" for number in (4, 5) for what in ("", ":unable")]
+    assert (present, sorted(over)) == ([], keys)
 
 
 def test_a_failed_run_says_whose_it_is_and_what_follows() -> None:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from rota.core.dispatch import Rounds, State, plain_round
+from rota.core.rate import LOOK_US, UNBEGUN
 from rota.model.dispatch import Arrival, ArrivalKind, Given, Ready, Seated, Target
 from rota.model.work import GLOBAL, Lane, Limit, Rate, quota_limit
 
@@ -108,17 +109,81 @@ def test_a_rate_allows_no_more_in_any_period() -> None:
     rounds = board(ONE, [Limit(name="quota:a/default", rate=rate), Limit(name=GLOBAL)], [ready(n) for n in range(500)])
     starts: list[int] = []
     for at in range(0, 20 * S, 37_000):
-        starts += [at] * len(rounds.plan(at, [node(1)], 10).given)
+        given = rounds.plan(at, [node(1)], 10).given
+        rounds.begin([(it.ready.item_id, 1, at) for it in given])
+        starts += [at] * len(given)
     for at in starts:
         assert sum(at <= it < at + S for it in starts) <= 3
     assert len(starts) > 50
 
 
+def test_a_rate_holds_for_starts_however_long_they_take_to_begin() -> None:
+    """What was given begins after a while, is over before that is known, or is lost with its node."""
+    rng = random.Random(7)
+    rate = Rate(max=5, period_s=1)
+    rounds = board(ONE, [Limit(name=GLOBAL, rate=rate)], [ready(n) for n in range(900)])
+    begins: list[tuple[int, int]] = []
+    starts: list[int] = []
+    for at in range(0, 60 * S, 41_000):
+        due = [it for it in begins if it[0] <= at]
+        begins = [it for it in begins if it[0] > at]
+        starts += [begun for begun, _ in due]
+        fates = [(begun, item, rng.choice(["told", "told", "over", "lost"])) for begun, item in due]
+        rounds.begin([(item, 1, begun) for begun, item, fate in fates if fate == "told"])
+        over = [item for _, item, fate in fates if fate != "told"]
+        rounds.take([Arrival(ArrivalKind.ENDED, item_ids=over)])
+        given = rounds.plan(at, [node(1, 1000)], 10).given
+        begins += [(at + rng.choice([1_000, 30_000, 1_500_000]), it.ready.item_id) for it in given]
+    starts.sort()
+    for first, sixth in zip(starts, starts[5:], strict=False):
+        assert sixth - first >= S
+    assert len(starts) > 80, "the rate is used"
+
+
 def test_the_rate_says_when_it_allows_the_next() -> None:
     rounds = board(ONE, [Limit(name=GLOBAL, rate=Rate(max=2, period_s=1))], [ready(n) for n in range(9)])
     plan = rounds.plan(5 * S, [node(1)], 10)
-    assert (len(plan.given), plan.next_us) == (2, 6 * S)
-    assert plan.limits[0].recent == ((5 * S, 2),)
+    assert (len(plan.given), plan.next_us) == (2, 5 * S + LOOK_US[0])
+    assert plan.limits[0].recent == ((UNBEGUN, 2),)
+    rounds.begin([(0, 1, 5 * S + 10), (1, 1, 5 * S + 20)])
+    plan = rounds.plan(5 * S + 100_000, [node(1)], 10)
+    assert (len(plan.given), plan.next_us) == (0, 6 * S + 10)
+    assert plan.limits[0].recent == ((5 * S + 10, 1), (5 * S + 20, 1))
+
+
+def test_an_instant_of_a_start_that_cannot_be_right_is_taken_for_now() -> None:
+    for told in (5 * S - 1, 9 * S):
+        rounds = board(ONE, [Limit(name=GLOBAL, rate=Rate(max=1, period_s=1))], [ready(n) for n in range(9)])
+        rounds.plan(5 * S, [node(1)], 10)
+        rounds.begin([(0, 1, told)])
+        assert rounds.plan(6 * S, [node(1)], 10).limits[0].recent == ((6 * S, 1),)
+
+
+def test_a_board_that_is_filled_anew_knows_what_has_not_begun() -> None:
+    """Of three that the rate remembers as given one has not begun; when the others did is not known any more."""
+    limit = Limit(name=GLOBAL, rate=Rate(max=3, period_s=1), recent=((8 * S, 1), (UNBEGUN, 3)))
+    rounds = board(ONE, [limit], [ready(n) for n in range(9)])
+    rounds.rebuild([ready(n) for n in range(9)], [Seated(100, 1, 1, 1, 5 * S), Seated(101, 1, 1, 1)])
+    plan = rounds.plan(9 * S, [node(1)], 10)
+    assert (plan.given, plan.limits[0].recent) == ([], ((8 * S, 1), (9 * S, 2), (UNBEGUN, 1)))
+    assert rounds.unbegun == {100: 5 * S}
+
+
+def test_late_slots_start_at_their_own_rate_even_if_all_of_them_are_due() -> None:
+    """They were spread, but their seat was busy until now."""
+    lanes = {1: Lane(tenant="a", job_id=7, late_rate=Rate.per_second(0.5)), 2: Lane(tenant="a")}
+    rounds = board(lanes, [], [ready(n) for n in range(6)] + [ready(9, 2)])
+    starts: list[int] = []
+    for at in range(0, 20 * S, 100_000):
+        given = rounds.plan(at, [node(1)], 10).given
+        rounds.begin([(it.ready.item_id, 1, at) for it in given])
+        starts += [at for it in given if it.ready.lane_id == 1]
+    assert starts == [n * 2 * S for n in range(6)]
+
+
+@pytest.mark.parametrize(("per_s", "rate"), [(0.5, (1, 2.0)), (1, (1, 1.0)), (2.5, (3, 1.2)), (1000, (1000, 1.0))])
+def test_so_many_a_second_is_a_rate(per_s: float, rate: tuple[int, float]) -> None:
+    assert Rate.per_second(per_s) == Rate(max=rate[0], period_s=rate[1])
 
 
 def test_a_job_has_a_cap_and_a_rate_of_its_own() -> None:

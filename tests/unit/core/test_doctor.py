@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from rota.core.cluster import ClusterFacts
-from rota.core.doctor import ASSIGNED_S, READY_S, Health, Stuck, examine, lasting, suspects
+from rota.core.doctor import ASSIGNED_S, READY_S, Health, Stuck, examine, lasting, skew_s, suspects
 from rota.core.explain import Why
 from rota.core.findings import KINDS, Finding, Severity, found
-from rota.model.cluster import Drain, Handover, Hold, Peer, Placement
+from rota.core.placement.layout import Wrong
+from rota.model.cluster import Drain, Handover, Hold, Peer, Placement, Repair
+from rota.model.entry import Entry
 from rota.model.node import Members, Node, NodeState
 from rota.model.states import ItemState
 from rota.model.work import Queued
@@ -27,7 +29,7 @@ def a_peer(name: str, **fields: Any) -> Peer:
 
 
 def a_node(name: str, *, host: str = "host", lease_s: float = 5.0, **fields: Any) -> Node:
-    digests = {"tzdata": "2026.1", "wall": NOW.isoformat()}
+    digests = {"tzdata": "2026.1", "skew_s": "0.0"}
     joined = a_new_node(name, **{"digests": digests, "boundary": "namespace", "version": "1", **fields})
     joined = msgspec.structs.replace(joined, place=msgspec.structs.replace(PLACE, host=host))
     until = NOW + timedelta(seconds=lease_s)
@@ -47,7 +49,7 @@ def healthy(*, cluster: dict[str, Any] | None = None, nodes: list[Node] | None =
         }
     )
     members = Members(now=NOW, nodes=tuple(nodes if nodes is not None else [a_node(name) for name in "abc"]))
-    return Health(**{"cluster": facts, "members": members, "host_at": NOW, **fields})
+    return Health(**{"cluster": facts, "members": members, "asked_at": NOW, "answered_at": NOW, **fields})
 
 
 def codes(health: Health) -> set[str]:
@@ -73,18 +75,24 @@ FAULTS: list[tuple[str, Health]] = [
     ("unowned", healthy(cluster={"jobs": frozenset(range(1, 8))})),
     ("wrong_belief", healthy(cluster=peers(held=3))),
     ("stale_handover", healthy(cluster={"handovers": {"x": {1: Handover(to="a")}}})),
+    ("wrong_entry", healthy(wrong=(Wrong(entry=Entry(key="jobs/1", value="x", version=1), why="it lasts"),))),
+    ("repaired", healthy(repairs={"a": (Repair(at=NOW, what="the plan was lost"),)})),
     ("unreachable", healthy(cluster=peers(unreachable=("b",)))),
     ("not_rescued", healthy(nodes=[a_node("a", lease_s=-11.0)])),
     ("differing_versions", healthy(nodes=[a_node("a"), a_node("b", version="2")])),
     ("differing_tzdata", healthy(nodes=[a_node("a"), a_node("b", digests={"tzdata": "2025.2"})])),
-    ("clock_skew", healthy(nodes=[a_node("a", digests={"wall": (NOW + timedelta(seconds=2)).isoformat()})])),
-    ("clock_skew", healthy(host_at=NOW - timedelta(seconds=3))),
+    ("clock_skew", healthy(nodes=[a_node("a", digests={"skew_s": "2.0"})])),
+    ("clock_skew", healthy(asked_at=NOW - timedelta(seconds=4), answered_at=NOW - timedelta(seconds=3))),
     ("store_setting", healthy(weaknesses=("fsync is off",))),
+    ("unreadable", healthy(unread={"job 7": "a word of a newer release"})),
+    ("history_lost", healthy(raised=(NOW - timedelta(hours=3), "a backup was restored"))),
     ("misplaced", healthy(misplaced=2)),
     ("not_started", healthy(stuck=(Stuck(item_id=1, run_id=2, why=Why.NEXT, text="may start now"),))),
     ("not_begun", healthy(stuck=(Stuck(item_id=1, run_id=2, why=Why.ASSIGNED, text="was given to a"),))),
     ("not_runnable", healthy(stuck=(Stuck(item_id=1, run_id=2, why=Why.NO_HANDLER, text="no executor has it"),))),
     ("paused", healthy(cluster={"holds": (Hold(tenant="acme", actor="me"),)})),
+    ("unable", healthy(nodes=[a_node("a", digests={"unable": "its disk is full"})])),
+    ("root_tasks", healthy(nodes=[a_node("a", digests={"tasks": "root"})])),
     ("weak_boundary", healthy(nodes=[a_node("a", boundary="group")])),
     (
         "loopback",
@@ -101,6 +109,17 @@ def test_each_fault_is_found_alone(code: str, health: Health) -> None:
 def test_every_kind_of_finding_can_be_found() -> None:
     rest = {"boundary", "no_spare", "no_margin"}
     assert {code for code, _ in FAULTS} | rest == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "answered_s", "skew"),
+    [(0, 0, 0.0), (-9, 9, 0.0), (0, 30, 0.0), (-30, 0, 0.0), (2, 9, 2.0), (-9, -2, -2.0)],
+)
+def test_a_late_answer_is_not_skew(asked_s: float, answered_s: float, skew: float) -> None:
+    asked, answered = (NOW + timedelta(seconds=it) for it in (asked_s, answered_s))
+    assert skew_s(asked, NOW, answered) == skew
+    late = healthy(asked_at=asked, answered_at=answered)
+    assert ("clock_skew" in codes(late)) == (abs(skew) > 1)
 
 
 def test_a_lone_scheduler_has_no_margin() -> None:
@@ -132,7 +151,7 @@ def test_beats_have_no_owners_and_no_limits_to_complain_of() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    order = [it.severity for it in examine(healthy(misplaced=1, host_at=NOW + timedelta(seconds=9)))]
+    order = [it.severity for it in examine(healthy(misplaced=1, asked_at=NOW + timedelta(seconds=9)))]
     assert order == [Severity.ERROR, Severity.WARNING, Severity.NOTE]
 
 

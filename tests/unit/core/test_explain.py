@@ -135,42 +135,54 @@ TABLE: list[tuple[str, Place, dict[str, Any], Why, str]] = [
         a_place(lane=Lane(tenant="acme", group="gpu")),
         {},
         Why.NO_EXECUTOR,
-        "there is no executor in the group gpu",
+        (
+            "there is no executor in the group gpu (executor.group of a node says where it belongs); "
+            "there are executors in default"
+        ),
     ),
     (
         "a lease that is over is no executor",
         a_place(),
         {"nodes": (a_node(lease_until=NOW),)},
         Why.NO_EXECUTOR,
-        "there is no executor in the group default",
+        "no node is running: start one with rota up FILE, or rota node start",
     ),
     (
         "a node without seats is no executor",
         a_place(),
         {"nodes": (a_node(seats=0),)},
         Why.NO_EXECUTOR,
-        "there is no executor in the group default",
+        "no node of the group default executes: executor.seats of node berlin is 0",
     ),
     (
         "no handler",
         a_place(lane=Lane(tenant="acme", handler="acme/default/send")),
         {},
         Why.NO_HANDLER,
-        "no executor of the group default has the handler acme/default/send",
+        (
+            "no executor of the group default has the handler acme/default/send; "
+            "start a node with the file of its app: rota node start --app FILE"
+        ),
     ),
     (
         "no module",
         a_place(lane=Lane(tenant="acme", handler="mail.send:all")),
         {},
         Why.NO_HANDLER,
-        "no executor of the group default has the function mail.send:all",
+        (
+            "no executor of the group default has the function mail.send:all; "
+            "a node may import it if executor.modules names mail.send (ROTA_EXECUTOR_MODULES=mail.send)"
+        ),
     ),
     (
         "no listener",
         a_place(lane=Lane(tenant="acme", handler="listener:on_start")),
         {},
         Why.NO_HANDLER,
-        "no executor of the group default has an app with on_start",
+        (
+            "no executor of the group default has an app of acme/default with on_start; "
+            "start a node with the file of its app: rota node start --app FILE"
+        ),
     ),
     (
         "drained",
@@ -180,11 +192,42 @@ TABLE: list[tuple[str, Place, dict[str, Any], Why, str]] = [
         "all executors that could run it are drained: node berlin",
     ),
     (
+        "unable",
+        a_place(),
+        {"nodes": (a_node(digests={"unable": "the disk is full"}), a_node("paris", 2, state=NodeState.DRAINING))},
+        Why.NO_EXECUTOR,
+        "no executor that could run it can execute anything at present (node berlin: the disk is full)",
+    ),
+    (
+        "seats of those that are able",
+        a_place(),
+        {"nodes": (a_node(), a_node("paris", 2, digests={"unable": "the disk is full"})), "seated": {1: 2}},
+        Why.NO_SEAT,
+        "all 2 seats of node berlin are taken",
+    ),
+    (
         "seats",
         a_place(),
         {"nodes": (a_node(), a_node("paris", 2)), "seated": {1: 2, 2: 2}},
         Why.NO_SEAT,
         "all 4 seats of nodes berlin, paris are taken",
+    ),
+    (
+        "seats only where nobody can reach",
+        a_place(),
+        {
+            "nodes": (a_node(digests={"unreachable": "2 9"}), a_node("paris", 2), a_node("rome", 3, seats=0)),
+            "seated": {1: 2},
+        },
+        Why.UNREACHABLE,
+        "node paris would have a seat, but cannot be reached by node berlin",
+    ),
+    (
+        "nothing in its way, though one cannot be reached",
+        a_place(),
+        {"nodes": (a_node(digests={"unreachable": "2"}), a_node("paris", 2)), "seated": {1: 1}},
+        Why.NEXT,
+        "may start now, in the next round; it is the first in line",
     ),
     (
         "nothing in its way",
@@ -238,7 +281,7 @@ def test_all_that_holds_an_item_back_is_told_not_only_the_first() -> None:
     assert [part.split(":")[0].strip() for part in reason.text.split(";")[::2]] == [
         "the global limit is full",
         "the quota mail of tenant acme is full",
-        "there is no executor in the group default",
+        "no node is running",
     ]
 
 

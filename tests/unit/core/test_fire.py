@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from itertools import takewhile
+from itertools import islice, takewhile
 
 import msgspec
 import pytest
@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.core.conclude import conclude
-from rota.core.define import Apply, Pause, compare
+from rota.core.define import Apply, Pause, Resume, Sources, compare
 from rota.core.fire import Fire, settle
 from rota.core.instants import upcoming
 from rota.core.overlap import Floor
-from rota.core.owed import SLOTS_MAX, first_instant, seed_of
+from rota.core.owed import SLOTS_MAX, first_instant, owed, seed_of
+from rota.core.preview import preview
 from rota.model.job import Definition, Job, Misfire, MisfirePolicy
 from rota.model.plan import Crowd, Facts, NewRun, Plan
 from rota.model.states import JobState, RunState, SkipReason
@@ -165,11 +166,58 @@ def test_a_new_version_starts_after_now_and_after_all_that_was_decided(back_s: f
     now, settled_at = T0 - timedelta(seconds=back_s), T0 - timedelta(seconds=50)
     first = first_instant(definition, now, settled_at)
     assert first is not None
-    assert first.due_at > now
+    assert first.slot_at > now
     assert first.slot_at > settled_at
     line = upcoming(definition.schedule, settled_at, seed=seed_of(definition))
     between = takewhile(lambda it: it.slot_at < first.slot_at, line)
-    assert all(it.due_at <= now for it in between), "a slot was left out"
+    assert all(it.slot_at <= now for it in between), "a slot was left out"
+
+
+HOURLY_SPREAD = a_definition("spread", rule=cron("0 * * * *"), schedule={"jitter_s": 3000})
+IN_THE_JITTER = T0 + timedelta(seconds=5)
+
+
+def test_a_new_job_does_not_fire_a_slot_that_lies_before_it() -> None:
+    (new,) = Apply(definitions=(HOURLY_SPREAD,)).decide(facts_of(now=IN_THE_JITTER)).new_jobs
+    assert new.next is not None
+    assert new.next.slot_at == T0 + timedelta(hours=1)
+
+
+def test_a_resumed_job_does_not_fire_a_slot_that_lies_before_it() -> None:
+    first = first_instant(HOURLY_SPREAD, T0 - timedelta(seconds=1))
+    job = Job.created(1, HOURLY_SPREAD, digest(HOURLY_SPREAD), first, T0 - timedelta(days=1))
+    paused = Pause().decide(facts_of(job, now=IN_THE_JITTER)).jobs[0].now
+    resumed = Resume().decide(facts_of(paused, now=IN_THE_JITTER + timedelta(seconds=1))).jobs[0].now
+    assert resumed.next_slot_at == T0 + timedelta(hours=1)
+
+
+def test_a_changed_job_fires_no_slot_before_the_change_that_it_did_not_wait_for() -> None:
+    daily = a_definition("spread", rule=cron("0 0 * * *"))
+    job = a_job(daily, next_at=T0 + timedelta(hours=12))
+    changed = Apply(definitions=(HOURLY_SPREAD,)).decide(facts_of(job, now=IN_THE_JITTER)).jobs[0].now
+    assert changed.next_slot_at == T0 + timedelta(hours=1)
+
+
+def test_a_preview_begins_with_the_slot_that_the_job_waits_for() -> None:
+    first = first_instant(HOURLY_SPREAD, T0 - timedelta(seconds=1))
+    assert first is not None
+    coming = preview(HOURLY_SPREAD, IN_THE_JITTER, 2, pending=first)
+    assert [it.instant.slot_at for it in coming] == [T0, T0 + timedelta(hours=1)]
+    fresh = preview(HOURLY_SPREAD, IN_THE_JITTER, 2, pending=first_instant(HOURLY_SPREAD, IN_THE_JITTER))
+    assert [it.instant.slot_at for it in fresh] == [T0 + timedelta(hours=n) for n in (1, 2)]
+
+
+@given(late_s=st.floats(0, 3 * 3600, allow_nan=False), jitter_s=st.sampled_from([0, 600, 3000, 86_400]))
+def test_a_preview_shows_what_fires_also_while_nobody_fires(late_s: float, jitter_s: float) -> None:
+    definition = a_definition("spread", rule=cron("0 * * * *"), schedule={"jitter_s": jitter_s})
+    first = first_instant(definition, T0 - timedelta(seconds=1))
+    assert first is not None
+    job = Job.created(1, definition, digest(definition), first, T0 - timedelta(days=1))
+    now = T0 + timedelta(seconds=late_s)
+    shown = [it.instant for it in preview(definition, now, 3, pending=job.pending)]
+    fires = job.pending if first.due_at > now else owed(job, now).next
+    assert shown[0] == fires
+    assert shown[1:] == list(islice(upcoming(definition.schedule, shown[0].slot_at, seed=seed_of(definition)), 2))
 
 
 def test_pause_and_apply_settle_the_same_slots_as_firing_would() -> None:
@@ -184,7 +232,7 @@ def test_apply_says_beforehand_what_it_would_do() -> None:
     same, other, new = a_job().definition, a_definition("other", title="was"), a_definition("new")
     stored = {it.full_name: a_job(it) for it in (same, other)}
     changed = a_definition("other", title="is")
-    assert [action for _, action in compare(stored, [same, changed, new])] == ["nothing", "change", "create"]
+    assert [action for _, action in compare(stored, [same, changed, new], Sources())] == ["nothing", "change", "create"]
 
 
 def test_a_job_that_follows_ends_never_comes_back_to_a_slot_it_had() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 import pytest
 
-from rota.core.masking import Mask, host_of, hosts_in
+from rota.core.masking import Mask, host_of, hosts_in, without_passwords
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,7 @@ from rota.core.masking import Mask, host_of, hosts_in
         ("2026-11-16T07:39:55.567010+00:00 at 07:39:55", "2026-11-16T07:39:55.567010+00:00 at 07:39:55"),
         ("cobweb-1x db.examples", "cobweb-1x db.examples"),
         ("version 1.2.3 of 4", "version 1.2.3 of 4"),
+        ("it is 2001:db8::1.", "it is address-1."),
     ],
 )
 def test_texts_lose_secrets_and_places(given: str, shown: str) -> None:
@@ -50,3 +54,54 @@ def test_the_hosts_of_urls_and_addresses() -> None:
     assert hosts_in("zookeeper://u:p@one:2181,two:2181,[::1]:2181/x") == {"one", "two", "::1"}
     assert hosts_in("sqlite:///rota.db") == set()
     assert [host_of(it) for it in ("a:1", "[::1]:2", "::1", "a")] == ["a", "::1", "::1", "a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("postgresql://me:s3cret@db/rota", "postgresql://me:***@db/rota"),
+        ("postgresql://me:p@ss:w@db/rota?sslpassword=x&a=1", "postgresql://me:***@db/rota?sslpassword=***&a=1"),
+        ("postgresql://me@db/rota and me@mail", "postgresql://me@db/rota and me@mail"),
+        ("a://u:1@x then mail to b@c", "a://u:***@x then mail to b@c"),
+    ],
+)
+def test_passwords_of_urls_are_hidden_and_what_stands_beside_them_stays(given: str, shown: str) -> None:
+    assert without_passwords(given) == shown
+
+
+HOSTILE = [
+    "://",
+    "://a:",
+    "a@",
+    "a",
+    "?password",
+    "?password=",
+    "?",
+    ":",
+    "1.",
+    "a.a",
+    "1:",
+    "@",
+    "a@b.",
+    "&key",
+    "%3A",
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+@pytest.mark.parametrize("end", ["", "@", "z"])
+def test_masking_takes_time_in_proportion_to_the_text(piece: str, end: str) -> None:
+    """A ratio of processor time: a quadratic pattern would take about 16 times as long on four times the text."""
+
+    def cost(times: int) -> float:
+        text = piece * times + end
+        best = math.inf
+        for _ in range(3):
+            begin = time.thread_time()
+            without_passwords(text)
+            hosts_in(text)
+            Mask(["db.example"]).text(text)
+            best = min(best, time.thread_time() - begin)
+        return best
+
+    assert cost(16_000) < 10 * cost(4_000) + 0.02

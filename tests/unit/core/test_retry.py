@@ -46,6 +46,11 @@ def test_losses_use_no_retry_but_three_in_a_row_end_the_item() -> None:
     assert last.message == "lost: its node was lost 3 times in a row"
 
 
+def test_what_a_node_gives_back_because_it_can_execute_nothing_is_no_loss() -> None:
+    following = after(Outcome.LOST, "unable", failures=1, losses=2, retry=Retry(), chance=0.0)
+    assert following == (ItemState.READY, 1.0, 1, 2, "")
+
+
 def test_a_failure_between_losses_starts_their_count_anew() -> None:
     assert after(Outcome.FAILED, "1", failures=0, losses=2, retry=Retry(max=1), chance=0.0).losses == 0
 

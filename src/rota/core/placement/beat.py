@@ -10,17 +10,39 @@ from datetime import UTC, datetime, timedelta
 
 from rota.model.folders import BEAT
 
-WAIT_PER_SCORE_S = 0.010
+SCORE_S = 0.010
 WAIT_MAX_S = 1.0
 JITTER_S = 0.005
+AHEAD_S = 1.5
+"""How long before a beat the waits for its lock begin: the longest is over, and its first slot is not late."""
+LOOK_S = 0.5
+"""How long before that a node looks what it must know: whoever is slow to learn it does not lose by that."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def wait_s(score: float, chance: float) -> float:
+def wait_s(score: float, chance: float, *, score_s: float = SCORE_S, jitter_s: float = JITTER_S) -> float:
     """How long a node waits before it tries for a lock that any node could have: the idlest is the first (S1.14). A
     little chance keeps equals apart."""
-    return min(max(score, 0.0) * WAIT_PER_SCORE_S, WAIT_MAX_S) + chance * JITTER_S
+    return min(max(score, 0.0) * score_s, WAIT_MAX_S) + chance * jitter_s
+
+
+def delay_s(tick: int, beat_s: float, now: datetime, wait: float) -> float:
+    """How long from now until a node that waits so long tries for a beat. Of a beat to come everybody waits from the
+    same instant, so that whoever was late to look is not late to try; of one that has begun, from now."""
+    early_s = (begins_at(tick, beat_s) - now).total_seconds()
+    return wait if early_s <= 0 else max(early_s - min(AHEAD_S, beat_s / 2) + wait, 0.0)
+
+
+def look_s(beat_s: float) -> float:
+    """How long before a beat a node turns to it."""
+    return min(AHEAD_S + LOOK_S, beat_s * 3 / 4)
+
+
+def tick_of_soon(now: datetime, beat_s: float) -> int:
+    """The beat that is to be tried for: the present one, or the next if it begins soon."""
+    tick = tick_of(now, beat_s)
+    return tick + 1 if (begins_at(tick + 1, beat_s) - now).total_seconds() <= look_s(beat_s) else tick
 
 
 def tick_of(at: datetime, beat_s: float) -> int:

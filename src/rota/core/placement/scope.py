@@ -68,6 +68,11 @@ def needs_plan(last: ScopePlan | None, peers: Iterable[Peer], jobs: Sequence[int
     return strategy is Strategy.BALANCED and _is_skewed(last, jobs)
 
 
+def next_epoch(last: ScopePlan | None, told: Iterable[int]) -> int:
+    """The epoch of the next plan: behind the highest that anybody knows of, also when the last one is lost."""
+    return 1 + max(0 if last is None else last.epoch, *told, 0)
+
+
 def _is_skewed(last: ScopePlan, jobs: Sequence[int]) -> bool:
     owner, held = owner_of(last), dict.fromkeys(last.names, 0)
     for job_id in jobs:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rota.core.placement.beat import JITTER_S, begins_at, lock_key, tick_of, wait_s
+from rota.core.placement.beat import JITTER_S, begins_at, lock_key, look_s, tick_of, tick_of_soon, wait_s
 from rota.core.score import busy
 
 
@@ -43,3 +43,11 @@ def test_a_tick_covers_its_beat_and_nothing_else() -> None:
 
 def test_locks_of_different_ticks_and_duties_are_different() -> None:
     assert len({lock_key(name, tick) for name in ("fire", "prune") for tick in (1, 2)}) == 4
+
+
+@pytest.mark.parametrize("beat_s", [10.0, 60.0])
+def test_a_node_turns_to_the_next_beat_shortly_before_it_begins(beat_s: float) -> None:
+    begins = begins_at(7, beat_s)
+    before = timedelta(seconds=look_s(beat_s))
+    tick = timedelta(microseconds=1)
+    assert [tick_of_soon(begins - before + it, beat_s) for it in (-tick, timedelta(), tick, before)] == [6, 7, 7, 7]

@@ -101,3 +101,11 @@ def test_jobs_are_cut_anew_when_one_part_has_grown_by_a_quarter() -> None:
     cut = plan(nodes("a", "b"), range(1, 101), Strategy.BALANCED, 1)
     assert not needs_plan(cut, nodes("a", "b"), range(1, 131), Strategy.BALANCED)
     assert needs_plan(cut, nodes("a", "b"), range(1, 201), Strategy.BALANCED)
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_with_nobody_to_cut_for_nobody_has_a_job(strategy: Strategy) -> None:
+    """All are drained."""
+    cut = plan([], range(1, 10), strategy, 1)
+    assert cut.parts == ()
+    assert owner_of(cut)(1) is None
