@@ -6,11 +6,17 @@ from typing import TypeVar
 
 import pytest
 
+from tests.e2e.snapshot import REWRITE
 from tests.servers.etcd import EtcdServer
 from tests.servers.mariadb import MariadbDatabases, MariadbServer
 from tests.servers.postgres import PostgresDatabases, PostgresServer
 from tests.servers.process import PrivateServer, ServerMissing
 from tests.servers.zookeeper import ZooKeeperServer
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(REWRITE, action="store_true", help="keep what commands print now as what they should print")
+
 
 Server = TypeVar("Server", bound=PrivateServer)
 

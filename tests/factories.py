@@ -104,7 +104,7 @@ def a_new_node(name: str | None = None, *, seats: int = 100, **fields: Any) -> N
         incarnation=f"incarnation-{number}",
         place=PLACE,
         seats=seats,
-        **{"handlers": (HANDLER, "listener:on_start"), **fields},
+        **{"handlers": (HANDLER, "listener:acme/default/on_start"), **fields},
     )
 
 
@@ -162,9 +162,13 @@ def an_end(granted: Granted, outcome: str = "succeeded", state: str | None = Non
     )
 
 
-def a_start(granted: Granted, *, expires_s: float | None = None, at_us: int | None = None) -> ItemStart:
+def a_start(
+    granted: Granted, *, expires_s: float | None = None, at_us: int | None = None, given_in: int | None = None
+) -> ItemStart:
     at_us = micros(datetime.now(UTC)) if at_us is None else at_us
-    return ItemStart(item_id=granted.item_id, attempt=granted.attempt, started_us=at_us, expires_s=expires_s)
+    return ItemStart(
+        item_id=granted.item_id, attempt=granted.attempt, round=given_in, started_us=at_us, expires_s=expires_s
+    )
 
 
 async def together(*parts: Awaitable[object]) -> None:

@@ -22,7 +22,7 @@ from rota.model.plan import Committed, JobFilter, Rule, RunFilter, Upcoming
 from rota.model.run import Event, Item, Loads, LogKey, Run
 from rota.model.standing import Cancelled, Closed, Pruned, QuotaCount, Retention, Standing
 from rota.model.states import Cause
-from rota.model.work import Assignment, Attempt, AttemptEnd, AttemptRecord, Limit, Queued
+from rota.model.work import Assignment, Attempt, AttemptEnd, AttemptRecord, Limit, Overlap, Queued
 
 
 class Clock(Protocol):
@@ -112,6 +112,11 @@ class Store(AlarmStore, Protocol):
         """Whether `listen` will tell of news."""
         ...
 
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Records that were met and that this release cannot read, and why. Lists leave them out."""
+        ...
+
     async def migrate(self) -> None:
         """Bring the schema up to this release; safe when several nodes do it at once. Refuses a newer schema."""
         ...
@@ -134,6 +139,10 @@ class Store(AlarmStore, Protocol):
 
     async def now(self) -> datetime:
         """The store's clock: the only one that decides."""
+        ...
+
+    async def probe(self) -> None:
+        """Write something that changes nothing. Raises StoreUnavailable if the store is away, or takes no writes."""
         ...
 
     async def upcoming(self, *, within_s: float, limit: int) -> Upcoming:
@@ -189,8 +198,15 @@ class Store(AlarmStore, Protocol):
         group; Refused: the one that it asks for is another's whose lease lasts."""
         ...
 
-    async def renew(self, node_id: int, *, lease_s: float, busy: float) -> bool:
-        """Prolong a lease, on a connection of its own that waits for nothing else. False: the node was given up."""
+    async def renew(self, node_id: int, *, lease_s: float, busy: float) -> int | None:
+        """Prolong a lease, on a connection of its own that waits for nothing else. Returns the generation of the store;
+        none: the node was given up."""
+        ...
+
+    async def settle(self, node_id: int, ended: Sequence[tuple[int, int]]) -> None:
+        """Say that a node has nothing in hand that the store does not know of, after the generation was raised; `ended`
+        are the attempts (item, attempt) that it had to end for that. Until all nodes have said so, for as long as a
+        lease at most, rounds give nothing to anybody: what executes unknown to the store counts against the caps."""
         ...
 
     async def advertise(self, node_id: int, handlers: Sequence[str], digests: Mapping[str, str]) -> None:
@@ -201,8 +217,9 @@ class Store(AlarmStore, Protocol):
         """Give this incarnation no more items: it is draining, finishes what it has, and leaves."""
         ...
 
-    async def leave(self, node_id: int) -> None:
-        """A clean stop: the node is offline; its lease is over. Items that it still has go back, ready, at no cost."""
+    async def leave(self, node_id: int, *, rule: Rule | None = None) -> None:
+        """A clean stop: the node is offline; its lease is over. Items that it still has go back, ready, at no cost.
+        Those that were asked to stop are over: the rule says what follows for the runs of jobs."""
         ...
 
     async def drain(self, drains: Sequence[Drain]) -> None:
@@ -298,6 +315,10 @@ class Store(AlarmStore, Protocol):
         The notices of items (by id) whose end counted are assigned in it too."""
         ...
 
+    async def suspect_overlap(self, overlaps: Sequence[Overlap]) -> None:
+        """Add a line to the history of a run for each of these attempts (`item.overlap_suspected`)."""
+        ...
+
     async def rescue(
         self,
         node_id: int,
@@ -349,8 +370,21 @@ class Store(AlarmStore, Protocol):
         """How many items are ready and executing, by quota."""
         ...
 
+    async def unstarted(self, run_ids: Sequence[int]) -> frozenset[int]:
+        """Those of the running runs of which no item was given to a node yet."""
+        ...
+
+    async def seats_taken(self) -> Mapping[int, int]:
+        """How many seats of each node (by id) are taken."""
+        ...
+
     async def close_runs(self, *, after_id: int = 0, limit: int) -> Closed:
         """Look at the next open runs of assignments, and close those whose items have all ended."""
+        ...
+
+    async def settle_runs(self, rule: Rule, *, after_id: int = 0, limit: int) -> Closed:
+        """Decide what follows for runs of jobs whose items have all ended and that are still open: a node that could
+        not read them or their jobs has ended the items. Some at a time, in the order of their ids."""
         ...
 
     async def live_runs(self, tenant: str, *, after_id: int = 0, limit: int = 1000) -> tuple[int, ...]:
@@ -363,7 +397,20 @@ class Store(AlarmStore, Protocol):
         ...
 
     async def generation(self) -> int:
-        """The high part of every token: rises when the store is restored from a backup."""
+        """The high part of every token: rises when the store has lost the latest part of its history."""
+        ...
+
+    async def raised(self) -> tuple[datetime, str] | None:
+        """When the generation was raised last, and why; none if it never was."""
+        ...
+
+    async def raise_generation(self, why: str, *, above: int | None = None) -> int:
+        """Say that the store was restored from a backup, or lost its latest history otherwise: no id, round or token
+        that was ever given comes again. With `above`, only if it is not higher than that. Returns what it is."""
+        ...
+
+    async def forgotten(self, run_ids: Sequence[int]) -> Sequence[int]:
+        """Those of the runs that were here once and were forgotten. Ids that were never given are not of this store."""
         ...
 
     async def prune(self, wanted: Retention, *, limit: int) -> Pruned:
@@ -502,12 +549,20 @@ class Crew(Protocol):
         agent; a past instant starts nothing."""
         ...
 
+    def unable(self) -> str:
+        """Why nothing can be started at present; nothing if all is well."""
+        ...
+
     def begin(self, attempts: Sequence[Attempt]) -> None:
         """Start attempts as soon as may be. Each is reported as ended exactly once, whatever happens."""
         ...
 
     def cancel(self, item_ids: Sequence[int]) -> None:
         """Ask attempts to end (TERM, then KILL after their grace). They are reported as cancelled."""
+        ...
+
+    def drop(self, attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Kill attempts (item, token) at once; they are reported as lost. Returns those that are not gone yet."""
         ...
 
     async def close(self) -> None:
@@ -519,11 +574,11 @@ class LogStore(Protocol):
     """Where the output of attempts is kept: chunks by offset, so that writing twice changes nothing."""
 
     def append(self, key: LogKey, offset: int, data: bytes) -> None:
-        """Keep a chunk of output."""
+        """Keep a chunk of output, whole or not at all. Raises LogGap if what was before it is gone."""
         ...
 
     def read(self, key: LogKey, offset: int, limit: int) -> bytes:
-        """Up to `limit` bytes from there on; nothing at the end."""
+        """Up to `limit` bytes from there on; nothing at the end. Raises LogUnreadable."""
         ...
 
     def close_log(self, key: LogKey, total: int) -> None:
@@ -532,6 +587,10 @@ class LogStore(Protocol):
 
     def total(self, key: LogKey) -> int | None:
         """What `close_log` said; none while the attempt runs, or when its host died."""
+        ...
+
+    def runs(self, after_id: int, limit: int) -> Sequence[int]:
+        """Runs of which there may be output here, by rising ids: the first so many after that one."""
         ...
 
     def prune(self, run_ids: Sequence[int]) -> None:

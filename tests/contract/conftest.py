@@ -12,6 +12,7 @@ from sqlalchemy import Connection, delete, update
 
 from rota.backends.memory import MemoryStore
 from rota.backends.sql import schema
+from rota.backends.sql.history import UNSETTLED
 from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.core.fire import Fire
@@ -81,7 +82,10 @@ async def empty(store: Store) -> None:
                 conn.execute(update(table).values(next=1))
             elif table is schema.dispatch:
                 conn.execute(update(table).values(holder=None, epoch=0, round=0, changes=0, next_at=None))
-            elif table is not schema.meta:
+            elif table is schema.meta:
+                conn.execute(update(table).where(table.c.name == "generation").values(value="1"))
+                conn.execute(delete(table).where(table.c.name.startswith(UNSETTLED)))
+            else:
                 conn.execute(delete(table))
 
     await store._db.write(work)

@@ -124,7 +124,7 @@ async def test_without_a_handler_the_clients_listener_is_told(store: Store) -> N
     deaf = await a_node(store, handlers=(HANDLER,))
     await assigned(store, 1, handler=None)
     assert await given(store, deaf) == []
-    listens = await a_node(store, handlers=("listener:on_start",))
+    listens = await a_node(store, handlers=("listener:acme/default/on_start",))
     (granted,) = await given(store, listens)
     assert (await store.queued(item_ids=[granted.item_id]))[0].node_id == listens
 

@@ -50,13 +50,13 @@ async def test_a_program_without_an_event_loop_assigns_and_finishes(url: str, st
         (quota,) = client.tenants()
         assert quota.limit is not None
         assert (quota.limit.cap, quota.limit.weight, quota.ready, quota.running) == (3, 2, 0, 2)
-        assert client.extend(made.items[0].uuid, 60) is not None
-        assert client.finish(made.items[0].uuid, result=1) is Answer.FINISHED
-        assert client.finish(made.items[0].uuid, 5) is Answer.STALE
+        assert client.extend(made.items[0].id, 60) is not None
+        assert client.finish(made.items[0].id, result=1) is Answer.FINISHED
+        assert client.finish(made.items[0].id, 5) is Answer.STALE
         assert client.finish("99999") is Answer.UNKNOWN
-        assert "waits to be finished from outside" in client.explain(made.run_id).reasons[0].text
-        assert client.cancel(made.run_id).done.ended == 1
-        detail = client.run(made.run_id)
+        assert "waits to be finished from outside" in client.explain(made.id).reasons[0].text
+        assert client.cancel(made.id).done.ended == 1
+        detail = client.run(made.id)
         assert [item.state for item in detail.items] == [ItemState.SUCCEEDED, ItemState.CANCELLED]
         assert client.remove_tenant("acme").quotas == ("default",)
 
@@ -84,7 +84,7 @@ async def test_a_program_with_an_event_loop_triggers_and_cancels(url: str, store
 def test_many_threads_may_ask_at_once(url: str) -> None:
     with rota.Client(url) as client, ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda n: client.assign("default", [f"n-{n}"]), range(24)))
-        assert len({it.run_id for it in made}) == 24
+        assert len({it.id for it in made}) == 24
         assert client.tenants()[0].ready == 24
 
 
@@ -157,13 +157,13 @@ async def test_an_app_assigns_to_its_own_tasks_and_tells_its_listeners(url: str,
         works = {run.id: run.work for run in await store.runs_of([1, 2, 3, 4])}
         found = {run_id: work and (work.handler, work.notify, work.timeout_s) for run_id, work in works.items()}
         assert found == {
-            by_function.run_id: ("default/mail/send", ("on_fail",), 120),
-            by_name.run_id: ("default/mail/send", ("on_fail",), 5),
-            elsewhere.run_id: ("default/other/work", ("on_fail",), 120),
-            outside.run_id: (None, ("on_fail",), 120),
+            by_function.id: ("default/mail/send", ("on_fail",), 120),
+            by_name.id: ("default/mail/send", ("on_fail",), 5),
+            elsewhere.id: ("default/other/work", ("on_fail",), 120),
+            outside.id: (None, ("on_fail",), 120),
         }
-        assert app.finish(outside.items[0].uuid) is Answer.STALE
-        assert app.extend(outside.items[0].uuid, 5) is None
+        assert app.finish(outside.items[0].id) is Answer.STALE
+        assert app.extend(outside.items[0].id, 5) is None
         assert app.set_capacity(9).cap == 9
         with pytest.raises(rota.InvalidInput, match="handler: must be a task of this app"):
             app.assign(["e"], handler=print)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rota.clock import SystemClock
@@ -16,7 +17,8 @@ from rota.core.dispatch import Rounds
 from rota.core.explain import Why
 from rota.errors import CommitUnknown, InvalidInput, NotFound, Refused
 from rota.model.dispatch import Granted, ItemEnd, ItemStart
-from rota.model.job import JobName
+from rota.model.job import JobName, Task
+from rota.model.listener import listener_name
 from rota.model.moment import micros
 from rota.model.node import NewNode, Place
 from rota.model.plan import RunFilter
@@ -25,7 +27,7 @@ from rota.model.states import Cause, ItemState, JobState, RunState
 from rota.model.work import GLOBAL, Limit, Rate, token_of
 from rota.ports import Store
 from rota.runners.logs import DirectoryLogs
-from tests.factories import MANUAL, a_definition, queue
+from tests.factories import MANUAL, a_definition, put, queue
 
 HERE = Place(host="h", boot_id="b", pid_namespace="n", pid=1, pid_started=1)
 
@@ -43,9 +45,12 @@ class Executor:
         self._seats = seats
         self._board = Rounds()
         self.id = 0
+        self.last = 0
 
     async def join(self, name: str = "berlin", **fields: Any) -> Executor:
-        handlers = ("listener:on_start", "listener:on_fail", "default/default/send")
+        apps = ("acme/default", "default/default", "other/default")
+        told = [listener_name(app, it) for app in apps for it in ("on_start", "on_fail")]
+        handlers = (*told, "default/default/send")
         node = NewNode(name=name, incarnation="i", place=HERE, seats=self._seats, handlers=handlers, **fields)
         self.id = (await self._store.join(node, lease_s=60)).id
         return self
@@ -53,6 +58,7 @@ class Executor:
     async def round(self) -> list[Granted]:
         """What a round gives to this node."""
         done = await self._store.dispatch(self.id, self._board, batch_max=100)
+        self.last = done.round
         return list(done.grants[self.id].items) if self.id in done.grants else []
 
     async def begin_outside(self, granted: Sequence[Granted], expires_s: float = 120.0) -> None:
@@ -94,12 +100,11 @@ async def outside(store: Store, control: Control, *numbers: str, **options: Any)
     node = await executor(store)
     granted = await node.round()
     await node.begin_outside(granted)
-    generation = await store.generation()
-    return node, [token_of(generation, it.attempt) for it in granted]
+    return node, [token_of(node.last, it.attempt) for it in granted]
 
 
 async def items_of(store: Store, assigned_: Assigned) -> list[Item]:
-    return list(await store.items(assigned_.run_id))
+    return list(await store.items(assigned_.id))
 
 
 async def the_run(store: Store) -> Run:
@@ -160,6 +165,24 @@ async def test_a_tenant_is_removed_with_its_items_when_told_so(store: Store, con
     assert states == {ItemState.CANCELLED, ItemState.READY}
 
 
+async def test_one_quota_is_removed_unless_items_or_jobs_name_it(store: Store, control: Control) -> None:
+    for name in ("default", "night", "spare"):
+        await control.set_quota("acme", name, cap=1)
+    assigned = await control.assign("acme", ["a"], quota="night")
+    with pytest.raises(Refused, match="quota night of tenant acme has 1 unfinished items"):
+        await control.remove_quota("acme", "night")
+    await control.cancel([assigned.id])
+    task = Task(name="main", runner="shell", config={"command": ["true"]}, quota="night")
+    job = msgspec.structs.replace(a_definition(), tenant="acme", tasks=(task,))
+    await put(store, [job], None)
+    with pytest.raises(Refused, match=f"job {job.full_name} names quota night of tenant acme"):
+        await control.remove_quota("acme", "night")
+    assert (await control.remove_quota("acme", "spare")).cap == 1
+    assert [it.quota for it in await control.quotas()] == ["default", "night"]
+    with pytest.raises(NotFound, match="tenant acme has no quota nigth; did you mean night"):
+        await control.remove_quota("acme", "nigth")
+
+
 async def test_the_capacity_is_100_until_somebody_says_otherwise(control: Control) -> None:
     """S2.18, S2.25."""
     assert await control.limits() == (Limit(name=GLOBAL, cap=100),)
@@ -204,9 +227,9 @@ BAD: list[tuple[str, str, tuple[Any, ...], dict[str, Any], str]] = [
     ("quota as limit", "set_limit", ("quota:a/b",), {"cap": 1}, "name"),
     ("job as limit", "set_limit", ("job:1",), {"cap": 1}, "name"),
     ("token", "finish", ("1", "x"), {}, "token"),
-    ("uuid", "finish", ("abc",), {}, "uuid"),
-    ("uuid of nothing", "finish", ("0",), {}, "uuid"),
-    ("uuid too large", "finish", ("9" * 19,), {}, "uuid"),
+    ("id", "finish", ("abc",), {}, "item"),
+    ("id of nothing", "finish", ("0",), {}, "item"),
+    ("id too large", "finish", ("9" * 19,), {}, "item"),
     ("result and failure", "finish", ("1",), {"result": 1, "failed": "no"}, "result"),
     ("result is no JSON", "finish", ("1",), {"result": {1}}, "result"),
     ("result is NaN", "finish", ("1",), {"result": float("nan")}, "result"),
@@ -242,7 +265,7 @@ async def test_one_call_makes_one_run_whose_items_are_spread_over_the_time_given
     made = await assigned(control, "a", "b", "c", "d", start_at=start, end_at=end, infos=[1, None, "x", {"y": 2}])
     items = await items_of(store, made)
     assert [(item.number, item.info) for item in items] == [("a", "1"), ("b", None), ("c", '"x"'), ("d", '{"y":2}')]
-    assert [it.uuid for it in made.items] == [str(item.id) for item in items]
+    assert [it.id for it in made.items] == [item.id for item in items]
     assert [it.number for it in made.items] == ["a", "b", "c", "d"]
     assert {item.not_before_at for item in items} == {start}
     assert [(item.start_by_at - start).total_seconds() for item in items] == [2.5, 5.0, 7.5, 10.0]
@@ -340,12 +363,12 @@ async def test_a_finish_without_a_token_counts_for_the_first_attempt_only(store:
     await node.begin_outside([again])
     assert (again.item_id, again.attempt) == (second.id, 2)
     assert await control.finish(str(second.id)) is Answer.STALE
-    assert await control.finish(str(second.id), token_of(await store.generation(), 2)) is Answer.FINISHED
+    assert await control.finish(str(second.id), token_of(node.last, 2)) is Answer.FINISHED
 
 
 async def test_an_item_that_has_not_started_cannot_be_finished(store: Store, control: Control) -> None:
     made = await assigned(control)
-    assert await control.finish(made.items[0].uuid) is Answer.STALE
+    assert await control.finish(made.items[0].id) is Answer.STALE
     (item,) = await items_of(store, made)
     assert item.state is ItemState.READY
 
@@ -355,8 +378,8 @@ async def test_a_finish_inside_of_on_start_counts(store: Store, control: Control
     made = await assigned(control)
     node = await executor(store)
     granted = await node.round()
-    token = token_of(await store.generation(), granted[0].attempt)
-    assert await control.finish(made.items[0].uuid, token) is Answer.FINISHED
+    token = token_of(node.last, granted[0].attempt)
+    assert await control.finish(made.items[0].id, token) is Answer.FINISHED
     await node.begin_outside(granted)
     (item,) = await items_of(store, made)
     assert item.state is ItemState.SUCCEEDED
@@ -369,7 +392,7 @@ async def test_a_finish_after_the_timeout_is_stale(store: Store, control: Contro
     node = await executor(store)
     granted = await node.round()
     await node.begin_outside(granted, expires_s=0.0)
-    assert await control.finish(made.items[0].uuid) is Answer.STALE
+    assert await control.finish(made.items[0].id) is Answer.STALE
     (item,) = await items_of(store, made)
     assert item.state is not ItemState.SUCCEEDED
 
@@ -379,13 +402,12 @@ async def test_a_failure_is_tried_again_and_then_final(store: Store, control: Co
     node, _ = await outside(store, control, retries=1, notify=["on_fail"])
     run = await the_run(store)
     (item,) = await store.items(run.id)
-    generation = await store.generation()
-    assert await control.finish(str(item.id), token_of(generation, 1), failed="no luck") is Answer.FINISHED
-    assert await control.finish(str(item.id), token_of(generation, 1), failed="no luck") is Answer.FINISHED
+    assert await control.finish(str(item.id), token_of(node.last, 1), failed="no luck") is Answer.FINISHED
+    assert await control.finish(str(item.id), token_of(node.last, 1), failed="no luck") is Answer.FINISHED
     granted = await node.round()
     assert [it.attempt for it in granted] == [2]
     await node.begin_outside(granted)
-    assert await control.finish(str(item.id), token_of(generation, 2), failed="no luck") is Answer.FINISHED
+    assert await control.finish(str(item.id), token_of(node.last, 2), failed="no luck") is Answer.FINISHED
     (item,) = await store.items(run.id)
     assert (item.state, item.message) == (ItemState.FAILED, "no luck")
     assert [str(it.outcome) for it in await store.attempts(run.id)] == ["failed", "failed"]
@@ -399,7 +421,7 @@ async def test_an_item_with_a_handler_is_not_finished_from_outside(store: Store,
     node = await executor(store)
     assert len(await node.round()) == 1
     with pytest.raises(Refused, match="is executed by rota"):
-        await control.finish(made.items[0].uuid)
+        await control.finish(made.items[0].id)
 
 
 async def test_more_time_counts_from_now(store: Store, control: Control) -> None:
@@ -429,7 +451,7 @@ async def a_job(control: Control, **fields: Any) -> JobName:
 async def test_what_has_not_started_is_cancelled_at_once_and_what_runs_is_asked(store: Store, control: Control) -> None:
     name = await a_job(control, overlap=queue())
     running, waiting = await control.trigger(name, {}), await control.trigger(name, {})
-    assert (running.state, waiting.state) == (RunState.RUNNING, RunState.WAITING)
+    assert (running.state, waiting.state) == (RunState.WAITING, RunState.WAITING)
     done = await control.cancel([waiting.id])
     assert [run.state for run in done.runs] == [RunState.CANCELLED]
     node = await executor(store)
@@ -461,8 +483,8 @@ async def test_a_run_is_run_again_with_its_parameters_and_the_newest_version(sto
     await control.apply([a_definition(name.name, rule=MANUAL, title="new")])
     again = await control.retry(source.id)
     assert (again.cause, again.key, again.params) == (Cause.RERUN, f"{source.id}.1", {"region": "eu"})
-    assert (again.version, again.state) == (job.version + 1, RunState.RUNNING)
-    with pytest.raises(Refused, match=f"run {again.id} has not ended: it is running"):
+    assert (again.version, again.state) == (job.version + 1, RunState.WAITING)
+    with pytest.raises(Refused, match=f"run {again.id} has not ended: it is waiting"):
         await control.retry(again.id)
     await control.cancel([again.id])
     old = await control.retry(source.id, same_version=True)
@@ -480,9 +502,9 @@ async def test_a_run_again_keeps_to_the_overlap_policy(store: Store, control: Co
 
 async def test_assignments_and_deleted_jobs_are_not_run_again(store: Store, control: Control) -> None:
     made = await assigned(control)
-    await control.cancel([made.run_id])
+    await control.cancel([made.id])
     with pytest.raises(Refused, match="is an assignment"):
-        await control.retry(made.run_id)
+        await control.retry(made.id)
     name = await a_job(control)
     source = await ended_run(store, control, name)
     await control.delete([name])
@@ -499,21 +521,21 @@ async def why(control: Control, run_id: int) -> list[Why]:
 
 async def test_a_waiting_run_says_why_from_its_assignment_to_its_end(store: Store, control: Control) -> None:
     made = await assigned(control, "a", "b", start_at=await store.now() + timedelta(hours=1))
-    assert await why(control, made.run_id) == [Why.NOT_DUE] * 2
+    assert await why(control, made.id) == [Why.NOT_DUE] * 2
     made = await control.assign("acme", ["c", "d"])
-    assert await why(control, made.run_id) == [Why.NO_EXECUTOR] * 2
+    assert await why(control, made.id) == [Why.NO_EXECUTOR] * 2
     node = await executor(store)
-    assert await why(control, made.run_id) == [Why.NEXT] * 2
+    assert await why(control, made.id) == [Why.NEXT] * 2
     await control.set_quota("acme", cap=1)
     granted = await node.round()
-    assert await why(control, made.run_id) == [Why.ASSIGNED, Why.CAP]
+    assert await why(control, made.id) == [Why.ASSIGNED, Why.CAP]
     await node.begin_outside(granted)
-    assert await why(control, made.run_id) == [Why.OUTSIDE, Why.CAP]
+    assert await why(control, made.id) == [Why.OUTSIDE, Why.CAP]
     for number in (0, 1):
-        await control.finish(made.items[number].uuid)
+        await control.finish(made.items[number].id)
         for it in await node.round():
             await node.begin_outside([it])
-    assert await why(control, made.run_id) == [Why.ENDED]
+    assert await why(control, made.id) == [Why.ENDED]
     with pytest.raises(NotFound, match="there is no run 999"):
         await control.explain(999)
 
@@ -525,7 +547,7 @@ async def test_the_place_in_line_is_told(store: Store, control: Control) -> None
     await control.assign("acme", ["a", "b"])
     made = await control.assign("acme", ["c"])
     await executor(store)
-    (reason,) = (await control.explain(made.run_id)).reasons
+    (reason,) = (await control.explain(made.id)).reasons
     assert "place 5 in line, 4 before it, 2 of them of its quota" in reason.text
 
 
@@ -587,7 +609,7 @@ class Waiting(SystemClock):
 
 
 async def texts(control: Control, run_id: int, **options: Any) -> list[str]:
-    return [piece.note or piece.data.decode() async for piece in control.logs(run_id, **options)]
+    return [piece.note or piece.why or piece.data.decode() async for piece in control.logs(run_id, **options)]
 
 
 async def test_output_is_read_attempt_by_attempt(store: Store, tmp_path: Path) -> None:
@@ -606,7 +628,7 @@ async def test_output_is_read_attempt_by_attempt(store: Store, tmp_path: Path) -
     logs.close_log(LogKey(run.id, first.item_id, 2), 6)
     await node.end(second)
     assert await texts(control, run.id) == ["again\n"]
-    assert await texts(control, run.id, item=0, attempt=1) == ["hello\n"]
+    assert await texts(control, run.id, item=0, attempt=1) == ["hello\n", "[attempt 1 failed]"]
     assert await texts(control, run.id, attempt=3) == ["[there is no attempt 3]"]
     with pytest.raises(NotFound, match=r"has no item 1; it has items 0 to 0"):
         await texts(control, run.id, item=1)
@@ -623,7 +645,11 @@ async def test_what_a_dead_host_did_not_write_is_marked(store: Store, tmp_path: 
     (granted,) = await node.round()
     logs.append(LogKey(run.id, granted.item_id, 1), 0, b"half a li")
     await node.end(granted, "lost", "failed")
-    assert await texts(control, run.id) == ["half a li", "[output after byte 9 was lost with its host]"]
+    assert await texts(control, run.id) == [
+        "half a li",
+        "[output after byte 9 was lost with its host]",
+        "[attempt 1 lost]",
+    ]
 
 
 async def test_following_goes_on_from_the_first_byte_until_the_attempt_has_ended(store: Store, tmp_path: Path) -> None:
@@ -661,11 +687,11 @@ async def test_output_of_several_items_says_whose_it_is(store: Store, tmp_path: 
     made = await assigned(control, "a", "b", handler="send")
     node = await executor(store)
     for granted in await node.round():
-        logs.append(LogKey(made.run_id, granted.item_id, 1), 0, f"item {granted.item_id}".encode())
-    pieces = [piece async for piece in control.logs(made.run_id)]
+        logs.append(LogKey(made.id, granted.item_id, 1), 0, f"item {granted.item_id}".encode())
+    pieces = [piece async for piece in control.logs(made.id)]
     assert [(it.item.number, it.data.decode(), it.of) for it in pieces] == [
-        ("a", f"item {made.items[0].uuid}", 2),
-        ("b", f"item {made.items[1].uuid}", 2),
+        ("a", f"item {made.items[0].id}", 2),
+        ("b", f"item {made.items[1].id}", 2),
     ]
 
 
@@ -698,8 +724,8 @@ async def test_a_request_whose_answer_was_lost_is_made_once(store: Store) -> Non
     made = await assigned(control)
     node = await executor(store)
     await node.begin_outside(await node.round())
-    assert await control.extend(made.items[0].uuid, 60) is not None
-    assert await control.finish(made.items[0].uuid, result=1) is Answer.FINISHED
+    assert await control.extend(made.items[0].id, 60) is not None
+    assert await control.finish(made.items[0].id, result=1) is Answer.FINISHED
     name = await a_job(control)
     source = await ended_run(store, control, name)
     losing.lost.remove("change")
@@ -707,4 +733,4 @@ async def test_a_request_whose_answer_was_lost_is_made_once(store: Store) -> Non
     assert again.key == f"{source.id}.1"
     assert sorted(losing.lost) == ["assign", "cancel", "change", "extend", "finish", "set_limits"]
     assert len(await store.runs(RunFilter())) == 3
-    assert len(await store.attempts(made.run_id)) == 1
+    assert len(await store.attempts(made.id)) == 1

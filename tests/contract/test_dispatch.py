@@ -17,8 +17,9 @@ from rota.core.dispatch import Rounds, State, plain_round
 from rota.model.cluster import Drain, Role
 from rota.model.dispatch import Granted, Ready, Round, Seated, Target
 from rota.model.moment import micros
+from rota.model.node import UNABLE
 from rota.model.states import ItemState
-from rota.model.work import GLOBAL, Limit, Queued, Rate, quota_limit
+from rota.model.work import GLOBAL, Limit, Queued, quota_limit
 from rota.ports import Store
 from tests.contract.conftest import Open
 from tests.factories import HANDLER, a_node, a_start, an_end, assigned, given, in_order, together
@@ -156,19 +157,12 @@ async def test_a_cap_that_falls_below_what_runs_stops_new_starts_only(store: Sto
     assert len(await given(store, node, board)) == 2
 
 
-async def test_a_rate_is_remembered_by_whoever_makes_the_next_round(store: Store) -> None:
-    one, two = await a_node(store), await a_node(store)
-    await store.set_limits([quota("acme", None, rate=Rate(max=3, period_s=3600.0))])
-    await assigned(store, 10)
-    assert len(await given(store, one, batch_max=2)) == 2
-    done = await store.dispatch(two, Rounds(), batch_max=10)
-    assert done.given == 1
-    assert done.next_us is not None
-    (limit,) = await store.limits()
-    assert sum(count for _, count in limit.recent) == 3
-    await store.set_limits([quota("acme", 7, rate=Rate(max=3, period_s=3600.0))])
-    assert (await store.limits())[0].recent == limit.recent, "what is remembered of starts stays"
-    assert await given(store, one) == []
+async def test_a_node_that_can_execute_nothing_is_given_nothing_until_it_can(store: Store) -> None:
+    await assigned(store, 1)
+    node = await a_node(store, digests={UNABLE: "the disk is full"})
+    assert await given(store, node) == []
+    await store.advertise(node, (HANDLER,), {})
+    assert len(await given(store, node)) == 1
 
 
 async def test_only_nodes_that_can_are_given_items(store: Store) -> None:
@@ -190,6 +184,22 @@ async def test_only_nodes_that_can_are_given_items(store: Store) -> None:
     await store.undrain(["drained"], tuple(Role))
     done = await store.dispatch(asking, board, batch_max=100)
     assert {node: len(grant.items) for node, grant in done.grants.items()} == {drained: 2}
+
+
+async def test_a_node_that_the_dispatching_one_cannot_reach_is_given_nothing_until_it_can(store: Store) -> None:
+    """S1.16, A1.9: what only that node could run waits."""
+    await assigned(store, 6)
+    asking, other = await a_node(store, seats=2), await a_node(store, seats=8)
+    board = Rounds()
+    board.unreachable = frozenset({other})
+    done = await store.dispatch(asking, board, batch_max=100)
+    assert {node: len(grant.items) for node, grant in done.grants.items()} == {asking: 2}
+    assert done.next_us is not None, "it is looked at again"
+    board.forget()
+    assert (await store.dispatch(asking, board, batch_max=100)).grants == {}, "a new board knows it too"
+    board.unreachable = frozenset()
+    done = await store.dispatch(asking, board, batch_max=100)
+    assert {node: len(grant.items) for node, grant in done.grants.items()} == {other: 4}
 
 
 async def test_a_node_that_learns_a_handler_is_given_what_waited_for_it(store: Store) -> None:

@@ -16,6 +16,7 @@ from rota.model.job import Task
 from rota.model.moment import micros
 from rota.model.plan import RunFilter
 from rota.model.states import Cause, ItemState, Outcome, RunState
+from rota.model.work import Overlap
 from rota.ports import Store
 from tests.contract.conftest import Open
 from tests.factories import (
@@ -50,10 +51,11 @@ async def state_of(store: Store, item_id: int) -> ItemState:
 
 async def test_an_end_gives_the_item_its_state_and_the_history_its_line(store: Store) -> None:
     granted = await one_given(store)
+    (queued,) = await store.queued()
     end = an_end(
         granted,
         node="node-7",
-        round=3,
+        round=queued.round,
         assigned_us=1_000,
         started_us=2_000,
         code=0,
@@ -75,11 +77,21 @@ async def test_an_end_gives_the_item_its_state_and_the_history_its_line(store: S
         item.id,
         1,
         "node-7",
-        3,
+        queued.round,
         Outcome.SUCCEEDED,
     )
     assert (line.code, line.log_bytes, line.ended_at) == (0, 77, item.ended_at)
     assert [micros(at) for at in (line.assigned_at, line.started_at) if at] == [1_000, 2_000]
+
+
+async def test_an_attempt_that_may_have_run_beside_a_later_one_is_a_line_of_the_runs_history(store: Store) -> None:
+    granted = await one_given(store)
+    await store.suspect_overlap(
+        [Overlap(item_id=granted.item_id, attempt=1, run_id=granted.run_id, job_id=0, node="a", late_s=3.25)]
+    )
+    line = (await store.events(run_id=granted.run_id))[-1]
+    assert (line.kind, line.run_id, line.job_id) == ("item.overlap_suspected", granted.run_id, None)
+    assert line.data == {"item": granted.item_id, "attempt": 1, "node": "a", "late_s": 3.25}
 
 
 async def test_the_same_end_twice_counts_once(store: Store) -> None:
@@ -402,7 +414,7 @@ async def test_an_empty_batch_is_no_news(store: Store, count: int) -> None:
     await given(store, node)
     assert (await store.finish([])).stale == frozenset()
     assert (await store.pulse(node)).arrived_us is None
-    items, runs = await store.loads([])
+    items, runs, _ = await store.loads([])
     assert not items
     assert not runs
     assert list(await store.runs_of([])) == []

@@ -6,7 +6,10 @@ import asyncio
 from datetime import timedelta
 from unittest.mock import patch
 
+import pytest
+
 from rota.backends.sql import commit as commit_module
+from rota.backends.sql import transaction as transaction_module
 from rota.backends.sql.database import Lost
 from rota.backends.sql.store import SqlStore
 from rota.core.define import Apply, Delete, Pause, Resume
@@ -184,3 +187,24 @@ async def test_a_transaction_that_is_made_again_gives_no_id_twice(another: Open)
     items = [item.id for run in done for item in await one.items(run.id)]
     assert len(set(lines)) == len(lines) == 6
     assert not set(items) & set(lines)
+
+
+async def test_run_ids_rise_with_time_whichever_process_makes_the_run(
+    another: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_module, "RUN_BLOCK_US", 0)  # every block is old at once, as after a second
+    stores = [await another(), await another()]
+    jobs = await due_jobs(stores[0], 6)
+    made = [(await stores[n % 2].fire([job.id], Fire())).runs[0].id for n, job in enumerate(jobs)]
+    assert made == list(range(made[0], made[0] + 6))
+
+
+async def test_a_process_that_makes_many_runs_takes_few_blocks_of_ids(store: Store) -> None:
+    if not isinstance(store, SqlStore) or store._dialect.run_block_max == 1:
+        return  # no other process can take an id meanwhile
+    jobs = await due_jobs(store, 60)
+    with patch.object(type(store._dialect), "reserve", autospec=True, side_effect=type(store._dialect).reserve) as seen:
+        for job in jobs:
+            await store.fire([job.id], Fire())
+    blocks = [call for call in seen.call_args_list if call.args[2] == "run"]
+    assert 1 <= len(blocks) <= 30

@@ -12,7 +12,7 @@ from rota.clock import SystemClock
 from rota.control import Control
 from rota.core.define import Apply
 from rota.core.fire import Fire
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, NotFound
 from rota.model.job import Definition, Job, Misfire, MisfirePolicy
 from rota.model.plan import RunFilter
 from rota.model.states import JobState, RunState, SkipReason
@@ -139,7 +139,7 @@ async def test_a_held_job_can_be_paused_deleted_and_triggered(store: Store) -> N
         assert [it.state for it in await control.pause([names[0]])] == [JobState.PAUSED]
         assert [it.state for it in await control.delete([names[1]])] == [JobState.DELETED]
         run = await control.trigger(names[2], {})
-    assert run.state is RunState.RUNNING
+    assert run.state is RunState.WAITING
     assert [it.id for it in await store.runs(RunFilter(limit=100))] == [run.id]
     assert [str(it) for it in await control.holds_on(names[2])] == ["everything"]
 
@@ -165,3 +165,20 @@ async def test_a_scope_that_is_no_name_is_refused(store: Store) -> None:
     with pytest.raises(InvalidInput, match="project: the name must be"):
         await control.unhold("acme", "/")
     assert await store.holds() == ()
+
+
+async def test_a_pause_of_what_nobody_has_is_refused_with_the_name_that_was_meant(store: Store) -> None:
+    control = Control(store, SystemClock())
+    await put(store, [msgspec.structs.replace(a_definition(), tenant="acme", project="nightly")], None)
+    await control.set_quota("globex")
+    with pytest.raises(NotFound, match="there is no tenant acmee; did you mean acme"):
+        await control.hold("acmee")
+    with pytest.raises(NotFound, match="tenant acme has no project nightl; did you mean nightly"):
+        await control.hold("acme", "nightl")
+    with pytest.raises(NotFound, match="there is no tenant acmee"):
+        await control.hold("acmee", "nightly")
+    assert await control.holds() == ()
+    await control.hold("acme")
+    await control.hold("acme", "nightly")
+    await control.hold("globex")
+    assert len(await control.holds()) == 3

@@ -17,7 +17,7 @@ from rota.core.start import Start
 from rota.errors import CommitUnknown
 from rota.model.plan import RunFilter
 from rota.model.states import JobState, RunState
-from rota.model.work import GLOBAL, Limit
+from rota.model.work import GLOBAL, Assignment, Limit
 from tests.contract.conftest import Line
 from tests.factories import (
     a_definition,
@@ -118,15 +118,27 @@ async def test_an_operator_does_not_notice_lost_replies(line: Line) -> None:
     assert line.proxy.swallowed == 3
 
 
+async def without_an_answer(line: Line) -> Assignment:
+    """An assignment that was made, but not answered. On PostgreSQL a run id may be taken by a statement of its own, and
+    the reply that is lost is then that one's: such an assignment is answered, and another is tried."""
+    for _ in range(10):
+        await assigned(line.store, 1)  # leaves ids over
+        wanted = an_assignment(5)
+        line.proxy.swallow_commits(1)
+        try:
+            await line.store.assign(wanted, quota_must_exist=False)
+        except CommitUnknown:
+            return wanted
+    raise AssertionError("void: no assignment remained without an answer")
+
+
 async def test_an_assignment_whose_reply_is_lost_is_made_once(line: Line) -> None:
-    await assigned(line.store, 1)  # leaves ids over, so that the next commit is the assignment's
-    wanted = an_assignment(5)
-    line.proxy.swallow_commits(1)
-    with pytest.raises(CommitUnknown):
-        await line.store.assign(wanted, quota_must_exist=False)
+    wanted = await without_an_answer(line)
+    before = {it.run_id for it in await line.truth.queued()}
     again = await line.store.assign(wanted, quota_must_exist=False)
+    assert again.id in before
     assert len(await line.truth.items(again.id)) == 5
-    assert len(await line.truth.queued()) == 6
+    assert {it.run_id for it in await line.truth.queued()} == before
 
 
 async def test_a_round_whose_reply_is_lost_gives_nothing_twice(line: Line) -> None:

@@ -272,6 +272,8 @@ def must_fail(what: str) -> Iterator[None]:
 
 
 Test = Callable[[Any], Awaitable[None]]
+TRIES = 200
+"""A race is lost by chance: the rarest of these in one try out of eight, on MariaDB."""
 
 RACES: list[tuple[Callable[[], Patches], Test]] = [
     (without_locks, test_firing.test_two_nodes_fire_a_slot_once),
@@ -316,7 +318,7 @@ def named(pair: object) -> str:
 @pytest.mark.parametrize(("mutant", "test"), RACES, ids=named)
 async def test_a_race_notices(mutant: Callable[[], Patches], test: Test, another: Open) -> None:
     with mutated(mutant()), must_fail(mutant.__name__):
-        for _ in range(20):  # a race is lost by chance: it must be lost soon
+        for _ in range(TRIES):
             await test(another)
 
 

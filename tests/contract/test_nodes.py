@@ -38,7 +38,7 @@ async def test_a_node_joins_with_a_lease_and_renews_it(store: Store) -> None:
     joined = await store.join(wanted, lease_s=10.0)
     members = await store.nodes()
     (node,) = members.nodes
-    as_joined = msgspec.structs.replace(wanted, number=1)
+    as_joined = msgspec.structs.replace(wanted, number=1, lease_s=10.0)
     assert (node.id, node.joined, node.state, node.beat) == (joined.id, as_joined, NodeState.ONLINE, 1)
     assert node.lease_until is not None
     assert timedelta(seconds=9) < node.lease_until - members.now <= timedelta(seconds=10)
@@ -118,7 +118,7 @@ async def test_a_newer_incarnation_fences_its_namesake_but_does_not_take_its_ite
 async def test_two_of_one_name_that_join_at_once_leave_one(another: Open) -> None:
     stores = [await another() for _ in range(3)]
     ids = await asyncio.gather(*(a_node(store, "same") for store in stores))
-    renewed = [await store.renew(it, lease_s=60.0, busy=0.0) for store, it in zip(stores, ids, strict=True)]
+    renewed = [bool(await store.renew(it, lease_s=60.0, busy=0.0)) for store, it in zip(stores, ids, strict=True)]
     assert sorted(renewed) == [False, False, True]
 
 
@@ -143,6 +143,27 @@ async def test_a_clean_stop_gives_items_back_at_no_cost(store: Store) -> None:
     assert len(await store.queued(node_id=again[0].position)) == 0
     kinds = [event.kind for event in await store.events() if event.kind.startswith("node.")]
     assert kinds == ["node.joined", "node.offline", "node.joined"]
+
+
+async def test_an_item_that_was_asked_to_stop_is_not_given_again_when_its_node_leaves(store: Store) -> None:
+    """A leaving node gives back what it has; what was cancelled meanwhile is over, and so is its run."""
+    node, board = await a_node(store, "alpha"), Rounds()
+    job = await a_due_job(store)
+    (fired,) = (await store.fire([job.id], Fire())).runs
+    loose = await assigned(store, 2)
+    granted = await given(store, node, board)
+    assert len(granted) == 3
+    await store.cancel([fired.id, loose.id], rule=RULE)
+    await store.leave(node, rule=RULE)
+    assert await store.queued() == ()
+    await store.close_runs(limit=10)
+    for run_id in (fired.id, loose.id):
+        run = await store.run(run_id)
+        assert run is not None
+        assert run.state is RunState.CANCELLED
+        attempts = await store.attempts(run_id)
+        assert {(it.outcome, it.node) for it in attempts} == {(Outcome.CANCELLED, "alpha")}
+    assert await given(store, await a_node(store, "beta")) == []
 
 
 async def test_a_node_whose_lease_is_over_loses_its_items(store: Store) -> None:
@@ -263,3 +284,16 @@ async def test_a_node_that_nobody_knows_can_do_nothing(store: Store, node_id: in
     await store.leave(node_id)
     await store.advertise(node_id, ["x"], {})
     assert (await store.nodes(gone=True)).nodes == ()
+
+
+async def test_a_run_is_unstarted_until_an_item_of_it_is_given_and_seats_are_counted(store: Store) -> None:
+    node_id = await a_node(store, seats=1)
+    first, second = await assigned(store, 1), await assigned(store, 1)
+    assert await store.unstarted([first.id, second.id]) == {first.id, second.id}
+    assert await store.seats_taken() == {}
+    (granted,) = await given(store, node_id)
+    assert await store.unstarted([first.id, second.id]) == {first.id, second.id} - {granted.run_id}
+    assert await store.seats_taken() == {node_id: 1}
+    await store.finish([an_end(granted)], rule=Advance())
+    assert granted.run_id not in await store.unstarted([granted.run_id])
+    assert await store.unstarted([]) == frozenset()

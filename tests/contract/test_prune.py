@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, insert, make_url, select, update
 
 from rota.backends.memory import MemoryStore
 from rota.backends.sql import schema
+from rota.backends.sql.finishing import unsettled_runs
 from rota.backends.sql.store import SqlStore
+from rota.clock import SystemClock
+from rota.config import RetentionConfig
 from rota.core.advance import Advance
 from rota.core.start import Start
 from rota.errors import InvalidInput
+from rota.loops.duty import Duty
+from rota.loops.pruner import Pruner
 from rota.model.job import Overlap, OverlapPolicy
 from rota.model.node import NodeState
 from rota.model.plan import RunFilter
+from rota.model.run import LogKey
 from rota.model.standing import Retention
 from rota.ports import Store
+from rota.runners.logs import DirectoryLogs
 from tests.factories import MANUAL, a_definition, a_node, allow, an_end, assigned, given, put
 
 DAY = 86400.0
@@ -162,6 +171,22 @@ async def test_old_history_grants_keys_and_nodes_are_forgotten(store: Store) -> 
     await store.change([name], Start(name=name, key="b"))
 
 
+async def test_the_output_of_forgotten_runs_is_removed_on_every_host(store: Store, tmp_path: Path) -> None:
+    ids = await ended_runs(store, 3)
+    await age(store, ids[0], 31)
+    a, b = (DirectoryLogs(tmp_path / host) for host in "ab")
+    keys = [LogKey(run_id, 1, 1) for run_id in (*ids, ids[-1] + 10**9)]
+    for logs, key in product((a, b), keys):
+        logs.append(key, 0, b"said")
+    clock = SystemClock()
+    idle = Duty(store, None, clock, "prune", "b", takes_part=False)
+    await Pruner(store, clock, RetentionConfig(days=30, every_s=60), a).once()
+    await Pruner(store, clock, RetentionConfig(days=30, every_s=60), b, duty=idle).once()
+    for logs in (a, b):
+        kept = [logs.read(key, 0, 9) for key in keys]
+        assert kept == [b"", b"said", b"said", b"said"], "the store never gave the last number"
+
+
 async def rows(store: Store) -> dict[str, int]:
     tables = {"overlap": schema.overlap, "grant": schema.grant, "node": schema.node}
     assert isinstance(store, SqlStore)
@@ -170,3 +195,31 @@ async def rows(store: Store) -> dict[str, int]:
         return {name: len(conn.execute(select(table)).all()) for name, table in tables.items()}
 
     return await store._db.read(count)
+
+
+@pytest.mark.parametrize("another", ["sqlite", "postgresql", "mariadb"], indirect=True)
+async def test_runs_that_nobody_settled_are_not_looked_for_among_all_that_have_ended(store: Store) -> None:
+    assert isinstance(store, SqlStore)
+    await put(store, [a_definition(rule=MANUAL) for _ in range(20)], None)
+    numbers = range(1, 20_001)
+    slot = {"cause": "slot", "version": 1, "slots": 1, "state": "succeeded", "params": "{}"}
+    at = {"due_at": 1, "created_at": 1, "ended_at": 1}
+    ended = [
+        {"id": n, "job_id": n % 20 + 1, "key": str(n), "overlap_key": f"job:{n % 20 + 1}", **slot, **at}
+        for n in numbers
+    ]
+    over = {"task": "main", "index": 0, "state": "succeeded", "not_before_at": 1, "start_by_at": 1, "ended_at": 1}
+    await write(store, lambda conn: conn.execute(insert(schema.run), ended))
+    await write(
+        store, lambda conn: conn.execute(insert(schema.item), [{"id": n, "run_id": n, **over} for n in numbers])
+    )
+    dialect = make_url(f"{store._dialect.name}://").get_dialect()()
+    query = str(unsettled_runs().compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+    explain = "EXPLAIN QUERY PLAN" if store._dialect.name == "sqlite" else "EXPLAIN"
+
+    def plan(conn: Connection) -> str:
+        if store._dialect.name == "postgresql":
+            conn.exec_driver_sql("ANALYZE rota_run, rota_job, rota_item")
+        return str(conn.exec_driver_sql(f"{explain} {query}").all())
+
+    assert "rota_run_live_of_job" in await store._db.read(plan)

@@ -62,11 +62,14 @@ class MariadbServer(PrivateServer, MariadbDatabases):
     def __init__(self) -> None:
         PrivateServer.__init__(self)
         MariadbDatabases.__init__(self, f"mysql://{USER}:{PASSWORD}@{LOOPBACK}:{self.port}/")
+        self.options: list[str] = []
+        """What the server is started with beyond its defaults."""
         self._install, self._server = program("mariadb-install-db"), program("mariadbd")
 
     def prepare(self, folder: Path) -> None:
         settings = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-        run_to_prepare([self._install, "--no-defaults", f"--datadir={folder / 'data'}", *settings], folder)
+        own = [f"--datadir={folder / 'data'}", f"--tmpdir={folder}"]
+        run_to_prepare([self._install, "--no-defaults", *own, *settings], folder)
         (folder / "init.sql").write_text(
             f"CREATE USER IF NOT EXISTS {USER}@'{LOOPBACK}' IDENTIFIED BY '{PASSWORD}';\n"
             f"GRANT ALL PRIVILEGES ON *.* TO {USER}@'{LOOPBACK}' WITH GRANT OPTION;\n"
@@ -87,6 +90,7 @@ class MariadbServer(PrivateServer, MariadbDatabases):
             "--max-connections=200",
             "--innodb-flush-log-at-trx-commit=1",
             "--character-set-server=utf8mb4",
+            *self.options,
         ]
 
     def answers(self) -> bool:

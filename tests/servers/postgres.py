@@ -1,5 +1,6 @@
 """A private PostgreSQL server, and fresh databases on it or on a server that was given by its URL."""
 
+import asyncio
 import secrets
 import shutil
 import socket
@@ -53,10 +54,13 @@ class PostgresServer(PrivateServer, PostgresDatabases):
     name = "postgres"
     stop_signal = "SIGINT"  # its fast shutdown: ends the sessions and writes a checkpoint
 
-    def __init__(self) -> None:
+    def __init__(self, *, port: int | None = None) -> None:
         PrivateServer.__init__(self)
+        self.port = port or self.port
         PostgresDatabases.__init__(self, f"postgresql://{USER}@{LOOPBACK}:{self.port}/postgres")
         self._programs = programs()
+        self.settings: dict[str, str] = {}
+        """What the server is started with beyond its defaults."""
 
     def prepare(self, folder: Path) -> None:
         # --no-sync spares flushing the empty cluster only; the running server flushes as it always does.
@@ -69,6 +73,7 @@ class PostgresServer(PrivateServer, PostgresDatabases):
             "port": str(self.port),
             "unix_socket_directories": str(folder),
             "max_connections": "200",
+            **self.settings,
         }
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         return [self._programs / "postgres", "-D", folder / "data", *options]
@@ -79,6 +84,34 @@ class PostgresServer(PrivateServer, PostgresDatabases):
         with socket.create_connection((LOOPBACK, self.port), timeout=5) as session:
             session.sendall(struct.pack("!i", len(wish) + 4) + wish)
             return session.recv(1) == b"R"
+
+
+class PostgresStandby(PostgresServer):
+    """A copy of a server that is running, which follows it until it is promoted."""
+
+    name = "standby"
+
+    def __init__(self, primary: PostgresServer, *, port: int | None = None, through: int | None = None) -> None:
+        """`through`: the port at which it reaches its primary, if there is something between them."""
+        super().__init__(port=port)
+        self._source = through or primary.port
+
+    def prepare(self, folder: Path) -> None:
+        where = ["-h", LOOPBACK, "-p", str(self._source), "-U", USER]
+        settings = ["--no-sync", "--checkpoint=fast", "--write-recovery-conf", "--wal-method=stream"]
+        run_to_prepare([self._programs / "pg_basebackup", *where, "-D", folder / "data", *settings], folder)
+
+    def promote(self) -> None:
+        """Let it take writes, and return once it does."""
+        assert self.folder is not None
+        run_to_prepare([self._programs / "pg_ctl", "promote", "-w", "-D", self.folder / "data"], self.folder)
+
+
+async def wait_for_standby(url: str, mode: str) -> None:
+    """Wait until a primary has a standby that it sends everything to: `async`, or `sync` which commits wait for."""
+    async with asyncio.timeout(30):
+        while [mode] != [str(state) for (state,) in await run(url, "SELECT sync_state FROM pg_stat_replication")]:
+            await asyncio.sleep(0.05)
 
 
 def programs() -> Path:

@@ -9,6 +9,7 @@ not start.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -116,6 +117,17 @@ class PrivateServer:
         self._guard.wait(STOP_TIMEOUT)
         self._forget()
 
+    def freeze(self) -> None:
+        """Stop every process of the server: it accepts connections and answers nothing. `kill` works all the same."""
+        assert self.pid is not None, f"{self.name} is not running"
+        for pid in _family(self.pid):
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self.pid is not None, f"{self.name} is not running"
+        for pid in _family(self.pid):
+            os.kill(pid, signal.SIGCONT)
+
     def restart(self) -> None:
         """Stop and start on the same data and port."""
         self.stop()
@@ -170,6 +182,12 @@ class PrivateServer:
                     pipe.close()
         self._guard = None
         self.pid = None
+
+
+def _family(pid: int) -> list[int]:
+    """A process and all that come from it."""
+    children = [int(it) for path in Path(f"/proc/{pid}/task").glob("*/children") for it in path.read_text().split()]
+    return [pid, *(it for child in children for it in _family(child))]
 
 
 def server_uid() -> int:

@@ -35,7 +35,8 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # struct linger: on, for zero seconds
 class FaultProxy:
     """Stands between clients and one server. All calls belong to the event loop that started it."""
 
-    def __init__(self, target_host: str, target_port: int) -> None:
+    def __init__(self, target_host: str, target_port: int, host: str = LOOPBACK) -> None:
+        self.host = host
         self.target = (target_host, target_port)
         self.port = free_port()
         self.accepted = 0
@@ -128,7 +129,7 @@ class FaultProxy:
 
     async def _listen(self) -> None:
         if self._listener is None:
-            self._listener = await asyncio.start_server(self._serve, LOOPBACK, self.port)
+            self._listener = await asyncio.start_server(self._serve, self.host, self.port)
 
     def _stop_listening(self) -> None:
         if self._listener is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email import message_from_bytes
@@ -55,12 +56,21 @@ class Mailbox:
 
 
 @asynccontextmanager
-async def mail_server() -> AsyncIterator[Mailbox]:
-    """A server, and what it gets."""
+async def mail_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[Mailbox]:
+    """A server, and what it gets. With `tls` it takes nothing before the connection is secret."""
     box = Mailbox()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: SMTP(box, authenticator=box.login, auth_require_tls=False, hostname="localhost"), "127.0.0.1", 0
+        lambda: SMTP(
+            box,
+            authenticator=box.login,
+            auth_require_tls=tls is not None,
+            tls_context=tls,
+            require_starttls=tls is not None,
+            hostname="localhost",
+        ),
+        "127.0.0.1",
+        0,
     )
     box.port = server.sockets[0].getsockname()[1]
     try:

@@ -6,22 +6,30 @@ All stores share this, so that no state changes without its line.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import NamedTuple
 
 from rota.errors import InvalidInput, Refused
 from rota.model.dispatch import Ready
-from rota.model.job import Definition, Job, lane_of, listener_name
+from rota.model.job import Definition, Job, lane_of
+from rota.model.listener import listener_name
 from rota.model.moment import micros
 from rota.model.plan import JobChange, NewItem, NewRun, Plan, RunMove
 from rota.model.run import Event, Item, Run
 from rota.model.states import ITEM_MOVES, RUN_MOVES, Cause, ItemState, Outcome, RunState
 from rota.model.value import Json, Value
-from rota.model.work import Assignment, Lane, Work
+from rota.model.work import Assignment, Lane, Overlap, Rate, Work
 
 AVOIDED = frozenset({str(Outcome.FAILED), str(Outcome.TIMED_OUT), str(Outcome.LOST)})
 """After these, an item is rather tried on another node."""
+
+OVERLAP_SUSPECTED = "item.overlap_suspected"
+
+ID_GAP = 1_000_000_000
+"""How many ids are left out when the store has lost its latest history: more than can have been given in it."""
+RAISED = "store.generation_raised"
+LOST = "store.lost"
 
 
 class Place(NamedTuple):
@@ -37,10 +45,12 @@ class Place(NamedTuple):
         return Ready(item.id, item.run_id, self.job_id, lane_id, micros(item.start_by_at), micros(item.not_before_at))
 
 
-def place_of(item: Item, job_id: int, definition: Definition) -> Place:
-    """The place of an item whose run has waited until now."""
-    task = definition.task(item.task)
-    return Place(item, job_id, lane_of(job_id, definition, task), task.hold_s)
+def place_of(item: Item, job_id: int, definition: Definition, late: timedelta) -> Place:
+    """The place of an item whose run has waited until now, and was so late when it was made."""
+    task, misfire = definition.task(item.task), definition.misfire
+    is_late = late > timedelta(seconds=misfire.grace_s)
+    rate = Rate.per_second(misfire.per_s) if is_late and misfire.per_s is not None else None
+    return Place(item, job_id, lane_of(job_id, definition, task, rate), task.hold_s)
 
 
 class Rows(Value, frozen=True, kw_only=True):
@@ -174,7 +184,10 @@ def assigned_lane(work: Work) -> Lane:
         tenant=work.tenant,
         quota=work.quota,
         group=work.group,
-        handler=listener_name("on_start") if work.handler is None else work.handler,
+        handler=listener_name(work.listening, "on_start") if work.handler is None else work.handler,
+        job_id=work.job_id,
+        job_cap=work.cap,
+        job_rate=work.rate,
         resources=work.resources,
     )
 
@@ -190,18 +203,13 @@ def assigned_run(run_id: int, wanted: Assignment, cause: Cause, now: datetime) -
         job_id=0,
         version=0,
         cause=cause,
-        key=assignment_key(wanted),
+        key=wanted.full_key,
         overlap_key="",
         state=RunState.RUNNING,
         due_at=start_at,
         created_at=now,
         work=wanted.work,
     )
-
-
-def assignment_key(wanted: Assignment) -> str:
-    """Keys of different tenants never meet."""
-    return f"{wanted.work.tenant}/{wanted.key}"
 
 
 def assigned_data(run: Run, items: int) -> dict[str, Json]:
@@ -234,6 +242,11 @@ def wanting_streaks(jobs: Iterable[Job], runs: Iterable[Run], items: Iterable[It
 def streak(newest_first: Iterable[str]) -> int:
     """How many runs have failed in a row, by the states of those that ended by themselves."""
     return sum(1 for _ in takewhile(lambda state: state == RunState.FAILED, newest_first))
+
+
+def overlap_data(it: Overlap) -> dict[str, Json]:
+    """What the history says of an attempt that may have run beside a later one."""
+    return {"item": it.item_id, "attempt": it.attempt, "node": it.node, "late_s": it.late_s}
 
 
 STREAK = (str(RunState.FAILED), str(RunState.SUCCEEDED))

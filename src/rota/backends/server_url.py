@@ -1,4 +1,5 @@
-"""Read the URL of a coordinator: hosts, user, options, certificates. Messages repeat nothing of a password."""
+"""Read the URL of servers, above all of a coordinator: hosts, user, options, certificates. Messages repeat nothing of
+a password."""
 
 from __future__ import annotations
 
@@ -59,11 +60,20 @@ def wrong(reason: str) -> InvalidInput:
     return InvalidInput.of("coordinator.url", reason)
 
 
-def _host(text: str, port: int, form: str) -> str:
+def host_and_port(text: str, port: int) -> tuple[str, int] | None:
+    """A server as a URL names it; none if that is not how one is written."""
     found = _HOST.fullmatch(text)
     if found is None or int(found["port"] or port) not in range(1, 65536):
+        return None
+    return found["host"].strip("[]"), int(found["port"] or port)
+
+
+def _host(text: str, port: int, form: str) -> str:
+    found = host_and_port(text, port)
+    if found is None:
         raise wrong(f"a server is host:port; {form}")
-    return f"{found['host']}:{found['port'] or port}"
+    host, number = found
+    return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
 
 
 def _options(query: str, known: Collection[str]) -> dict[str, str]:

@@ -128,6 +128,23 @@ async def test_an_entry_whose_taker_dies_comes_back(client: Clients, a: Coordina
     assert not await queue.done(taken[0])
 
 
+class Overtaken(Queue):
+    """Between its look and its claim somebody else takes an entry and is done with it."""
+
+    async def waiting(self) -> frozenset[str]:
+        names = await super().waiting()
+        for entry in await Queue(self._coordinator, self._clock, "events").take(1):
+            await self.done(entry)
+        return names
+
+
+async def test_nobody_keeps_in_hand_what_is_done_already(a: Coordinator) -> None:
+    queue = Overtaken(a, SystemClock(), "events")
+    await queue.put("x", "one")
+    assert await queue.take(5) == []
+    assert await a.keys("taken/events") == frozenset()
+
+
 async def test_an_entry_of_a_queue_that_was_put_twice_is_there_once(a: Coordinator, b: Coordinator) -> None:
     for it in (a, b):
         await Queue(it, SystemClock(), "events").put("x", "same")

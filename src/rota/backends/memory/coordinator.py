@@ -28,8 +28,14 @@ class Realm:
         for name in over:
             self.end(name)
 
+    def end_lost(self) -> None:
+        """End the claims of sessions that were lost themselves."""
+        claimants = {it.session for it in self.entries.values() if it.session is not None}
+        for name in claimants - self.sessions.keys():
+            self.end(name)
+
     def end(self, session: str) -> None:
-        del self.sessions[session]
+        self.sessions.pop(session, None)
         for entry in [it for it in self.entries.values() if it.session == session]:
             self.remove(entry.key)
 
@@ -71,6 +77,7 @@ class MemoryCoordinator:
 
     async def renew(self) -> bool:
         self._realm.expire()
+        self._realm.end_lost()
         if self.session is None or self.session not in self._realm.sessions:
             self.session = None
             return False

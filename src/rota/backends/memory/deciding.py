@@ -149,7 +149,7 @@ class Deciding(Ground):
         return written.runs
 
     def _create(self, new: NewJob, now: datetime) -> int:
-        job = Job.created(next(self._job_ids), new.definition, new.digest, new.next, now)
+        job = Job.created(next(self._job_ids), new.definition, new.digest, new.next, now, new.source)
         self._jobs[job.id] = job
         self._names[new.definition.full_name] = job.id
         self._versions[job.id, job.version] = job.definition
@@ -164,4 +164,5 @@ class Deciding(Ground):
         for item in followers:
             self._items[item.id] = msgspec.structs.replace(item, state=ItemState.READY)
         definition = self._versions[run.job_id, run.version]
-        self._enqueue([place_of(item, run.job_id, definition) for item in followers])
+        late = run.created_at - run.due_at
+        self._enqueue([place_of(item, run.job_id, definition, late) for item in followers])

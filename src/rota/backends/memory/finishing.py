@@ -11,12 +11,13 @@ from rota.backends.memory.ground import cancelled_attempt, ready_of
 from rota.backends.memory.rounds import Rounds
 from rota.backends.record import (
     AVOIDED,
+    OVERLAP_SUSPECTED,
     Place,
     assigned_data,
     assigned_lane,
     assigned_run,
-    assignment_key,
     numbers_taken,
+    overlap_data,
     unknown_quota,
 )
 from rota.model.dispatch import ArrivalKind, Finished, ItemEnd, ItemStart
@@ -25,9 +26,9 @@ from rota.model.node import NodeState
 from rota.model.plan import Rule
 from rota.model.run import Item, Run, RunKey
 from rota.model.standing import Cancelled, Closed
-from rota.model.states import Cause, ItemState, Outcome
+from rota.model.states import Cause, ItemState, Outcome, RunState
 from rota.model.value import encode
-from rota.model.work import Assignment, AttemptRecord, quota_limit, spread
+from rota.model.work import Assignment, AttemptRecord, Overlap, Queued, quota_limit, spread
 
 Notices = Mapping[int, Sequence[Assignment]]
 
@@ -36,7 +37,7 @@ class Finishing(Rounds):
     """Assign, finish, rescue, cancel."""
 
     async def assign(self, wanted: Assignment, *, quota_must_exist: bool = True) -> Run:
-        known = self._keys.get(RunKey(0, Cause.ASSIGN, assignment_key(wanted)))
+        known = self._keys.get(RunKey(0, Cause.ASSIGN, wanted.full_key))
         if known is not None:
             return self._derived(self._runs[known])
         work = wanted.work
@@ -56,6 +57,18 @@ class Finishing(Rounds):
             self._record(f"run.{run.state}", {"was": "running"}, run_id=run.id)
         return Closed(count=len(over), last_id=ids[-1] if len(ids) == limit else None)
 
+    async def settle_runs(self, rule: Rule, *, after_id: int = 0, limit: int) -> Closed:
+        left = [run.id for run in self._runs.values() if run.job_id and run.state is RunState.RUNNING]
+        ids = [it for it in sorted(left) if it > after_id and self._has_ended(it)][:limit]
+        if ids:
+            self._decide(self._owners(ids), rule, run_ids=ids)
+        settled = [it for it in ids if not self._runs[it].state.live]
+        return Closed(count=len(settled), last_id=ids[-1] if len(ids) == limit else None)
+
+    def _has_ended(self, run_id: int) -> bool:
+        items = [self._items[it] for it in self._items_of.get(run_id, ())]
+        return bool(items) and all(item.ended_at is not None for item in items)
+
     async def finish(
         self,
         ends: Sequence[ItemEnd],
@@ -68,6 +81,10 @@ class Finishing(Rounds):
         now = self._clock.wall()
         self._settle(ends, starts, rule, notices, stale, now)
         return Finished(now_us=micros(now), stale=frozenset(stale))
+
+    async def suspect_overlap(self, overlaps: Sequence[Overlap]) -> None:
+        for it in overlaps:
+            self._record(OVERLAP_SUSPECTED, overlap_data(it), job_id=it.job_id or None, run_id=it.run_id)
 
     async def rescue(
         self,
@@ -82,13 +99,36 @@ class Finishing(Rounds):
     ) -> bool:
         node = self._nodes.get(node_id)
         if node is not None and node.lease_until is not None:
-            over = seen_gone or node.lease_until + timedelta(seconds=margin_s) < self._clock.wall()
+            now = self._clock.wall()
+            is_void = node.joined.is_void(micros(node.lease_until), micros(now))
+            over = seen_gone or is_void or node.lease_until + timedelta(seconds=margin_s) < now
             if not over or node.beat != beat:
                 return False
         self._settle(ends, (), rule, notices, set(), self._clock.wall())
         if all(it.node_id != node_id for it in self._queue.values()):
             self._give_up(node_id, NodeState.DISCONNECTED)
         return True
+
+    async def leave(self, node_id: int, *, rule: Rule | None = None) -> None:
+        mine = sorted((it for it in self._queue.values() if it.node_id == node_id), key=lambda it: it.item_id)
+        asked = [it for it in mine if it.cancel_at is not None]
+        self._end_asked(asked)
+        fresh = {"state": ItemState.READY, "node_id": None, "round": None, "assigned_at": None, "started_at": None}
+        back = [ready_of(self._change(it.item_id, **fresh)) for it in mine if it.cancel_at is None]
+        self._tell(ArrivalKind.READY, ready=back)
+        if of_jobs := sorted({it.run_id for it in asked if it.job_id}):
+            assert rule is not None, "the runs of jobs need a rule that says what follows"
+            self._decide(self._owners(of_jobs), rule, run_ids=of_jobs)
+        self._give_up(node_id, NodeState.OFFLINE)
+
+    def _end_asked(self, held: Sequence[Queued]) -> None:
+        """End items that were asked to stop, and that their node does not run any more."""
+        now = self._clock.wall()
+        for it in held:
+            assert it.node_id is not None
+            self._end_item(it.item_id, ItemState.CANCELLED, now)
+            self._attempts[it.item_id].append(cancelled_attempt(it, now, self._nodes[it.node_id].joined.name))
+        self._tell(ArrivalKind.ENDED, item_ids=[it.item_id for it in held])
 
     async def cancel(self, run_ids: Sequence[int], *, rule: Rule) -> Cancelled:
         runs = [self._runs[it] for it in sorted(set(run_ids)) if it in self._runs]
@@ -178,13 +218,13 @@ class Finishing(Rounds):
 
     def _is_current(self, end: ItemEnd) -> bool:
         it = self._queue.get(end.item_id)
-        if it is None or it.attempt != end.attempt or it.state is ItemState.READY:
+        if it is None or not _is_of(end, it):
             return False
         return end.expired_us is None or (it.expires_at is not None and micros(it.expires_at) == end.expired_us)
 
     def _begin(self, start: ItemStart, stale: set[int], now: datetime) -> None:
         it = self._queue.get(start.item_id)
-        if it is None or it.attempt != start.attempt or it.state is ItemState.READY:
+        if it is None or not _is_of(start, it):
             stale.add(start.item_id)
         elif start.expires_s is None and it.state is ItemState.ASSIGNED:
             self._change(it.item_id, state=ItemState.RUNNING, started_at=moment(start.started_us))
@@ -202,6 +242,11 @@ class Finishing(Rounds):
             self._attempts[it.item_id].append(cancelled_attempt(it, now))
             self._tell(ArrivalKind.ENDED, item_ids=[it.item_id])
 
+    def _lane_after(self, end: ItemEnd) -> int:
+        if not end.newer_than:
+            return end.lane_id
+        return self._lane_id(msgspec.structs.replace(self._lanes[end.lane_id], newer_than=end.newer_than))
+
     def _end(self, end: ItemEnd, now: datetime) -> None:
         it = self._queue[end.item_id]
         self._attempts[end.item_id].append(_attempt(end, now))
@@ -213,6 +258,7 @@ class Finishing(Rounds):
                 failures=end.failures,
                 losses=end.losses,
                 avoid_id=end.node_id if end.outcome in AVOIDED else None,
+                lane_id=self._lane_after(end),
                 node_id=None,
                 round=None,
                 assigned_at=None,
@@ -240,3 +286,8 @@ def _attempt(end: ItemEnd, now: datetime) -> AttemptRecord:
         message=end.message,
         log_bytes=end.log_bytes,
     )
+
+
+def _is_of(told: ItemEnd | ItemStart, it: Queued) -> bool:
+    """Whether it tells of the attempt that is under way. Its number alone may have come again."""
+    return it.attempt == told.attempt and it.state is not ItemState.READY and told.round in (None, it.round)

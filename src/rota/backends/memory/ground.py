@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import count
 from typing import NamedTuple
@@ -59,10 +59,15 @@ class Ground:
         self._attempts: dict[int, list[AttemptRecord]] = defaultdict(list)
         self._lanes: dict[int, Lane] = {}
         self._lane_ids: dict[Lane, int] = {}
+        self._new_lane_ids = count(1)
         self._limits: dict[str, Limit] = {}
         self._starts: dict[str, Limit] = {}
         """What is remembered of the starts of jobs with a rate."""
         self._lock = Lock()
+        self._generation = 1
+        self._unsettled: dict[int, int] = {}
+        """Nodes that may execute what was lost, and since when (microseconds)."""
+        self._raised: tuple[datetime, str] | None = None
         self._arrivals: list[tuple[int, Arrival]] = []
         self._grants: dict[int, list[Grant]] = defaultdict(list)
         self._nodes: dict[int, Node] = {}
@@ -75,6 +80,11 @@ class Ground:
         self._alarm_rules: dict[str, AlarmRule] = {}
         self._alarms: dict[str, Alarm] = {}
         self._wakes: list[Callable[[str], None]] = []
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """It holds values, and only of this release."""
+        return {}
 
     def _is_held(self, job: Job) -> bool:
         return any(it.covers(job.definition.full_name) for it in self._holds.values())
@@ -96,7 +106,7 @@ class Ground:
 
     def _lane_id(self, lane: Lane) -> int:
         if lane not in self._lane_ids:
-            self._lane_ids[lane] = len(self._lanes) + 1
+            self._lane_ids[lane] = next(self._new_lane_ids)
             self._lanes[self._lane_ids[lane]] = lane
         return self._lane_ids[lane]
 
@@ -192,12 +202,12 @@ class Ground:
         return len(unstarted) + len(outside), len(asked)
 
 
-def cancelled_attempt(queued: Queued, now: datetime) -> AttemptRecord:
-    """The attempt at an item that its client did not finish before it was cancelled."""
+def cancelled_attempt(queued: Queued, now: datetime, node: str = "") -> AttemptRecord:
+    """The attempt at an item that its client, or a node that leaves, did not finish before it was cancelled."""
     return AttemptRecord(
         item_id=queued.item_id,
         attempt=queued.attempt,
-        node="",
+        node=node,
         round=queued.round,
         assigned_at=queued.assigned_at,
         started_at=queued.started_at,

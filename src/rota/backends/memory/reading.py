@@ -21,6 +21,8 @@ class Reading(Deciding):
     async def now(self) -> datetime:
         return self._clock.wall()
 
+    async def probe(self) -> None: ...
+
     async def upcoming(self, *, within_s: float, limit: int) -> Upcoming:
         now = self._clock.wall()
         due = [
@@ -113,7 +115,7 @@ class Reading(Deciding):
         return tuple(found[-limit:])
 
     async def generation(self) -> int:
-        return 1
+        return self._generation
 
     def _derived(self, run: Run) -> Run:
         """The run of an assignment that nobody has closed, as its items say."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import count
 
 import msgspec
 
-from rota.backends.memory.ground import ready_of
+from rota.backends.memory.ground import Lock, ready_of
 from rota.backends.memory.reading import Reading
 from rota.backends.numbers import number_of
+from rota.backends.record import ID_GAP, LOST, RAISED
 from rota.model.cluster import Role
-from rota.model.dispatch import ArrivalKind, Board, Given, Grant, Granted, Pulse, Round, Seated, Target
-from rota.model.moment import moment
-from rota.model.node import Joined, Members, NewNode, Node, NodeState
+from rota.model.dispatch import Board, Given, Grant, Granted, Pulse, Round, Seated, Target
+from rota.model.moment import micros, moment
+from rota.model.node import Joined, Members, NewNode, Node, NodeState, settle_us
 from rota.model.states import ItemState
+from rota.model.value import Json
+from rota.model.work import Queued, first_round
 
 
 class Rounds(Reading):
@@ -25,8 +29,8 @@ class Rounds(Reading):
         namesakes = [it for it in self._nodes.values() if it.joined.name == node.name and it.left_at is None]
         for it in namesakes:
             if it.joined.incarnation == node.incarnation:
-                return Joined(id=it.id, generation=1, number=it.joined.number)
-        node = msgspec.structs.replace(node, number=self._number(node))
+                return Joined(id=it.id, generation=self._generation, number=it.joined.number)
+        node = msgspec.structs.replace(node, number=self._number(node), lease_s=lease_s)
         self._fenced |= {it.id for it in namesakes}
         id_ = next(self._node_ids)
         until = now + timedelta(seconds=lease_s)
@@ -34,7 +38,7 @@ class Rounds(Reading):
         self._record("node.joined", {"node": id_, "name": node.name})
         if node.seats:
             self._nudge()
-        return Joined(id=id_, generation=1, number=node.number)
+        return Joined(id=id_, generation=self._generation, number=node.number)
 
     def _number(self, node: NewNode) -> int:
         held = self._node_numbers.setdefault(node.group, {})
@@ -57,13 +61,35 @@ class Rounds(Reading):
         }
         return len(gone)
 
-    async def renew(self, node_id: int, *, lease_s: float, busy: float) -> bool:
+    async def renew(self, node_id: int, *, lease_s: float, busy: float) -> int | None:
         node = self._nodes.get(node_id)
         if node is None or node.lease_until is None or node_id in self._fenced:
-            return False
+            return None
         until = self._clock.wall() + timedelta(seconds=lease_s)
         self._set_node(node_id, lease_until=until, beat=node.beat + 1, busy=round(busy, 2))
-        return True
+        return self._generation
+
+    async def settle(self, node_id: int, ended: Sequence[tuple[int, int]]) -> None:
+        self._unsettled.pop(node_id, None)
+        if ended:
+            named: list[Json] = [f"{item_id}.{attempt}" for item_id, attempt in ended]
+            self._record(LOST, {"node": node_id, "begun_lost": len(ended), "begun": named})
+        self._nudge()
+
+    async def raised(self) -> tuple[datetime, str] | None:
+        return self._raised
+
+    async def raise_generation(self, why: str, *, above: int | None = None) -> int:
+        if above is None or self._generation <= above:
+            self._generation = max(self._generation, above or 0) + 1
+            for name in ("_run_ids", "_row_ids", "_job_ids", "_node_ids"):
+                setattr(self, name, count(next(getattr(self, name)) + ID_GAP))
+            lock = self._lock
+            self._lock = Lock(epoch=lock.epoch + 1, round=first_round(self._generation), changes=lock.changes + 1)
+            self._raised = self._clock.wall(), why
+            self._unsettled = {it.id: self._now_us() for it in self._nodes.values() if it.lease_until is not None}
+            self._record(RAISED, {"generation": self._generation, "why": why})
+        return self._generation
 
     async def advertise(self, node_id: int, handlers: Sequence[str], digests: Mapping[str, str]) -> None:
         if node_id in self._nodes:
@@ -76,13 +102,6 @@ class Rounds(Reading):
         if node_id in self._nodes and self._nodes[node_id].state is NodeState.ONLINE:
             self._set_node(node_id, state=NodeState.DRAINING)
             self._record("node.draining", {"node": node_id})
-
-    async def leave(self, node_id: int) -> None:
-        back = [it.item_id for it in self._queue.values() if it.node_id == node_id]
-        fresh = {"state": ItemState.READY, "node_id": None, "round": None, "assigned_at": None, "started_at": None}
-        ready = [ready_of(self._change(item_id, **fresh)) for item_id in sorted(back)]
-        self._tell(ArrivalKind.READY, ready=ready)
-        self._give_up(node_id, NodeState.OFFLINE)
 
     async def evict(self) -> int | None:
         return None
@@ -132,9 +151,11 @@ class Rounds(Reading):
 
     def _round(self, node_id: int, board: Board, batch_max: int) -> Round:
         lock, now_us = self._lock, self._now_us()
-        took_over = lock.holder != node_id or board.epoch != lock.epoch
+        took_over = (lock.holder, lock.epoch, lock.round) != (node_id, board.epoch, board.round)
         arrivals, self._arrivals = self._arrivals, []
-        if lock.changes != board.changes:
+        if took_over:
+            board.forget()
+        if took_over or lock.changes != board.changes:  # others remember starts without counting a change
             board.set_limits([*self._limits.values(), *self._starts.values()])
             board.changes = lock.changes
         board.lanes.update(self._lanes)
@@ -142,11 +163,12 @@ class Rounds(Reading):
             queued = self._queue.values()
             ready = [ready_of(it) for it in queued if it.state is ItemState.READY]
             taken = [it for it in queued if it.state is not ItemState.READY]
-            board.rebuild(ready, [Seated(it.item_id, it.lane_id, it.node_id, it.attempt) for it in taken])
+            board.rebuild(ready, [_seated(it) for it in taken])
         else:
             board.take([arrival for _, arrival in arrivals])
+        board.begin(self._begun(board.unbegun))
         board.epoch = lock.epoch + took_over
-        plan = board.plan(now_us, self._targets(), batch_max)
+        plan = board.plan(now_us, [] if self._has_unsettled(now_us) else self._targets(), batch_max)
         for limit in plan.limits:
             kept = self._limits if limit.name in self._limits else self._starts
             kept[limit.name] = limit
@@ -154,6 +176,7 @@ class Rounds(Reading):
         given = self._given(board, plan.given, number, now_us)
         grants = self._write_grants(given, number, now_us)
         is_new = bool(plan.given or arrivals or took_over)
+        board.round = lock.round + is_new
         self._lock = lock._replace(
             holder=node_id, epoch=lock.epoch + took_over, round=lock.round + is_new, next_us=plan.next_us
         )
@@ -170,16 +193,29 @@ class Rounds(Reading):
             grants=grants,
         )
 
+    def _has_unsettled(self, now_us: int) -> bool:
+        nodes = [(self._nodes[it], at_us) for it, at_us in self._unsettled.items() if it in self._nodes]
+        return any(it.lease_until is not None and now_us < at_us + settle_us(it.joined) for it, at_us in nodes)
+
+    def _begun(self, item_ids: Collection[int]) -> list[tuple[int, int, int]]:
+        found = (self._queue[item_id] for item_id in item_ids if item_id in self._queue)
+        return [
+            (it.item_id, it.attempt, micros(it.started_at))
+            for it in found
+            if it.state is ItemState.RUNNING and it.started_at is not None
+        ]
+
     def _targets(self) -> list[Target]:
         now = self._clock.wall()
         return [
-            Target(it.id, it.joined.name, it.joined.group, it.joined.seats, frozenset(it.joined.handlers), it.busy)
+            _target(it)
             for it in self._members().nodes
             if it.state is NodeState.ONLINE
             and it.lease_until is not None
             and it.lease_until > now
+            and not it.joined.is_void(micros(it.lease_until), micros(now))
             and it.id not in self._fenced
-            and it.joined.seats > 0
+            and it.joined.takes_items
         ]
 
     def _given(self, board: Board, given: Sequence[Given], number: int, now_us: int) -> list[Given]:
@@ -205,3 +241,13 @@ class Rounds(Reading):
         for node_id, grant in grants.items():
             self._grants[node_id].append(grant)
         return grants
+
+
+def _seated(it: Queued) -> Seated:
+    given_at = it.assigned_at if it.state is ItemState.ASSIGNED else None
+    return Seated(it.item_id, it.lane_id, it.node_id, it.attempt, None if given_at is None else micros(given_at))
+
+
+def _target(node: Node) -> Target:
+    it = node.joined
+    return Target(node.id, it.name, it.group, it.seats, frozenset(it.handlers), node.busy, it.version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -69,6 +69,17 @@ class MemoryStore(Alarms):
             for (tenant, quota), (ready, running) in sorted(counts.items())
         )
 
+    async def unstarted(self, run_ids: Sequence[int]) -> frozenset[int]:
+        return frozenset(run_id for run_id in run_ids if run_id in self._runs and self._is_unstarted(run_id))
+
+    def _is_unstarted(self, run_id: int) -> bool:
+        live = [self._queue.get(item_id) for item_id in self._items_of.get(run_id, ())]
+        is_running = self._runs[run_id].state is RunState.RUNNING
+        return is_running and all(it is not None and it.attempt == 0 for it in live)
+
+    async def seats_taken(self) -> Mapping[int, int]:
+        return dict(Counter(it.node_id for it in self._queue.values() if it.node_id is not None))
+
     async def standing(self, run_id: int) -> Standing:
         members = self._members()
         run = await self.run(run_id)
@@ -84,6 +95,10 @@ class MemoryStore(Alarms):
             before=() if run is None or run.state is not RunState.WAITING else self._before(run),
         )
 
+    async def forgotten(self, run_ids: Sequence[int]) -> Sequence[int]:
+        given = max(self._runs, default=0)
+        return [it for it in run_ids if it < given and it not in self._runs]
+
     async def prune(self, wanted: Retention, *, limit: int) -> Pruned:
         now = self._clock.wall()
         runs = [run for run in self._runs.values() if self._is_old(run, wanted)]
@@ -95,7 +110,16 @@ class MemoryStore(Alarms):
         self._events = [line for line in self._events if line.run_id is not None or line.at >= history]
         rows = len(old) + before - len(self._events) + self._forget_alarms(history)
         rows += self._forget_nodes(now - timedelta(seconds=wanted.age_s))
+        rows += self._forget_lanes()
         return Pruned(run_ids=tuple(run.id for run in old), rows=rows)
+
+    def _forget_lanes(self) -> int:
+        """Those that no live item is in; made anew when one comes."""
+        used = {it.lane_id for it in self._queue.values()}
+        idle = [lane_id for lane_id in self._lanes if lane_id not in used]
+        for lane_id in idle:
+            del self._lane_ids[self._lanes.pop(lane_id)]
+        return len(idle)
 
     def _places(self, run_id: int) -> list[Place]:
         now = self._clock.wall()

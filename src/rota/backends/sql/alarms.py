@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, Select, delete, func, select, update
 
+from rota.backends.readable import reads
 from rota.backends.sql import schema
 from rota.backends.sql.alarming import write_alarms
 from rota.backends.sql.holding import Holding
@@ -42,8 +43,9 @@ class Alarms(Holding):
     """What is told to people."""
 
     async def alarm_rules(self) -> tuple[AlarmRule, ...]:
-        query = select(schema.alarm_rule.c.data).order_by(schema.alarm_rule.c.name)
-        return tuple(decode(it, AlarmRule) for it in await self._db.read(lambda conn: conn.scalars(query).all()))
+        rule = schema.alarm_rule.c
+        query = select(rule.name, rule.data).order_by(rule.name)
+        return tuple(self._readings.all(await self._db.read(lambda conn: conn.execute(query).all()), _rule))
 
     async def set_alarm_rule(self, rule: AlarmRule) -> AlarmRule:
         def work(tx: Transaction) -> AlarmRule:
@@ -73,7 +75,7 @@ class Alarms(Holding):
         def work(tx: Transaction) -> None:
             now, a = tx.read_clock(), schema.alarm.c
             theirs = select(schema.alarm).where(self._dialect.among(a.key, ended), a.is_open == 1).order_by(a.id)
-            over = [_alarm(row) for row in tx.conn.execute(self._dialect.locked(theirs))] if ended else []
+            over = self._readings.all(tx.conn.execute(self._dialect.locked(theirs)), _alarm) if ended else []
             for it in over:
                 mine = update(schema.alarm).where(a.id == it.id)
                 past = msgspec.structs.replace(it, key=it.past_key, is_open=False)
@@ -92,7 +94,7 @@ class Alarms(Holding):
             query = query.where(a.is_open == 1).order_by(a.at, a.id)
         else:
             query = query.order_by(a.at.desc(), a.id.desc())
-        return tuple(_alarm(row) for row in await self._db.read(lambda conn: conn.execute(query).all()))
+        return tuple(self._readings.all(await self._db.read(lambda conn: conn.execute(query).all()), _alarm))
 
     async def sort_alarms(self, told: Sequence[tuple[Alarm, Sequence[str]]]) -> None:
         def work(tx: Transaction) -> None:
@@ -111,7 +113,7 @@ class Alarms(Holding):
         def work(conn: Connection) -> Deliveries:
             found = conn.execute(query).all()
             now = from_us(self._dialect.now_us(conn))
-            return Deliveries(now=now, deliveries=tuple(_delivery(row) for row in found))
+            return Deliveries(now=now, deliveries=tuple(self._readings.all(found, _delivery)))
 
         return await self._db.read(work)
 
@@ -163,6 +165,12 @@ def _settled(it: Settled, now_us: int) -> list[tuple[Any, ...]]:
     return [(one.rule, one.alarm.id, one.tries + 1, *end) for one in it.deliveries]
 
 
+@reads("alarm rule")
+def _rule(row: Any) -> AlarmRule:
+    return decode(row.data, AlarmRule)
+
+
+@reads("alarm", lambda row: row.id)
 def _alarm(row: Row[Any]) -> Alarm:
     return decode(row.data, Alarm)
 

@@ -15,7 +15,6 @@ from rota.backends.record import (
     assigned_data,
     assigned_lane,
     assigned_run,
-    assignment_key,
     numbers_taken,
     unknown_quota,
 )
@@ -77,7 +76,7 @@ class Assigning(Rounds):
 
     def _facts_of(self, tx: Transaction, wanted: Assignment) -> Row[Any]:
         """What decides about an assignment: its run if it was made before, its quota; and the clock."""
-        names = {"key": assignment_key(wanted), "name": quota_limit(wanted.work.tenant, wanted.work.quota)}
+        names = {"key": wanted.full_key, "name": quota_limit(wanted.work.tenant, wanted.work.quota)}
         row = tx.conn.execute(_facts(self._dialect), names).one()
         tx.now_us = int(row.now)
         return row

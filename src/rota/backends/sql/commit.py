@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Connection, and_, select, update
+from sqlalchemy import Connection, Select, and_, select, update
 
 from rota.backends.alarming import alarms_of
 from rota.backends.record import NewIds, Place, item_state_after, place_of, row_ids_needed, rows
@@ -13,17 +14,27 @@ from rota.backends.sql import schema
 from rota.backends.sql.database import Lost
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.queue import ask_to_stop, cancel_items, enqueue, live_states, unstarted, withdraw
-from rota.backends.sql.rows import ITEM, advance_row, event_rows, item_of, item_rows, job_row, run_rows, to_us
+from rota.backends.sql.rows import (
+    ITEM,
+    advance_row,
+    definition_of,
+    event_rows,
+    item_of,
+    item_rows,
+    job_row,
+    run_rows,
+    to_us,
+)
 from rota.backends.sql.sets import Change, Insert, Remove
 from rota.backends.sql.transaction import Transaction
-from rota.model.job import Definition, Job
+from rota.model.job import Job
 from rota.model.plan import JobChange, NewJob, Plan, RunMove
 from rota.model.run import Item, Run
 from rota.model.states import ItemState
-from rota.model.value import decode, encode
+from rota.model.value import encode
 
 ADVANCE = ("next_slot_at", "next_fire_at", "settled_at")
-REVISION = (*ADVANCE, "definition", "digest", "version", "revision", "state", "changed_at")
+REVISION = (*ADVANCE, "definition", "digest", "version", "revision", "state", "changed_at", "source")
 PLACED = "placed"
 """The counter that rises whenever the set of placed jobs changes."""
 
@@ -64,7 +75,7 @@ def _create(conn: Connection, dialect: Dialect, new: Sequence[NewJob], now: date
     if not new:
         return []
     start = dialect.reserve(conn, "job", len(new))
-    jobs = [Job.created(start + n, it.definition, it.digest, it.next, now) for n, it in enumerate(new)]
+    jobs = [Job.created(start + n, it.definition, it.digest, it.next, now, it.source) for n, it in enumerate(new)]
     dialect.insert(conn, schema.job, [tuple(job_row(job).values()) for job in jobs])
     dialect.insert(conn, schema.job_version, [_version_row(job, now, actor) for job in jobs])
     return jobs
@@ -122,11 +133,18 @@ def _started(tx: Transaction, items: Sequence[Item]) -> list[Place]:
     """Items whose run has waited and now runs: the version that the run was fired with says where they queue."""
     if not items:
         return []
-    i, r, v = schema.item.c, schema.run.c, schema.job_version.c
-    ready = update(schema.item).where(tx.dialect.among(i.id, [item.id for item in items]))
+    ready = update(schema.item).where(tx.dialect.among(schema.item.c.id, [item.id for item in items]))
     tx.conn.execute(ready.values(state=str(ItemState.READY)))
-    versions = schema.run.join(schema.job_version, and_(v.job_id == r.job_id, v.version == r.version))
-    wanted = tx.dialect.among(r.id, {item.run_id for item in items})
-    found = tx.conn.execute(select(r.id, r.job_id, v.definition).select_from(versions).where(wanted))
-    whose = {row.id: (row.job_id, decode(row.definition, Definition)) for row in found}
+    found = tx.conn.execute(versions_of(tx.dialect, {item.run_id for item in items}))
+    whose = {
+        row.id: (row.job_id, definition_of(row), timedelta(microseconds=row.created_at - row.due_at)) for row in found
+    }
     return [place_of(item, *whose[item.run_id]) for item in items]
+
+
+def versions_of(dialect: Dialect, run_ids: Iterable[int]) -> Select[Any]:
+    """The versions that runs were fired with, each with its run's id and times."""
+    r, v = schema.run.c, schema.job_version.c
+    versions = schema.run.join(schema.job_version, and_(v.job_id == r.job_id, v.version == r.version))
+    columns = (r.job_id, r.version, v.definition, r.id, r.created_at, r.due_at)
+    return select(*columns).select_from(versions).where(dialect.among(r.id, run_ids))

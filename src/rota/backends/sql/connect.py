@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,31 +15,49 @@ from sqlalchemy import URL, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from rota import system
 from rota.backends.sql.database import READERS, TURN_S, WRITERS, Database, Engines, FileDatabase, ServerDatabase
-from rota.backends.sql.dialect import IDLE_S, LOCK_S, STATEMENT_S, MySQL, PostgreSQL, SQLite
+from rota.backends.sql.dialect import IDLE_S, LOCK_S, STATEMENT_S, MySQL, PostgreSQL
+from rota.backends.sql.drivers import MySQLDriver, PostgreSQLDriver
 from rota.backends.sql.rows import to_us
+from rota.backends.sql.servers import Servers
+from rota.backends.sql.sqlite import SQLite, when_free
+from rota.backends.sql.store_url import StoreUrl, read_store_url, tls_of
 from rota.errors import InvalidInput, StoreRefused
 from rota.ports import Clock
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-_NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre", "gfs")
+_NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "afp",
+    "afs",
+    "webdav",
+    "ceph",
+    "glusterfs",
+    "fuse.sshfs",
+    "lustre",
+    "gfs",
+)
 _CONNECT_S = 5
 
 
 def connect(url: str, clock: Clock) -> Database:
     """Open the database that a store URL names. Nothing is sent to it yet."""
-    parsed = _parse(url)
-    match parsed.get_backend_name():
-        case "sqlite":
-            return _open_file(parsed, clock)
-        case "postgresql":
-            return _open_postgresql(parsed, clock)
+    kind = url.partition("://")[0].partition("+")[0]
+    match kind:
+        case "postgresql" | "postgres":
+            return _open_postgresql(read_store_url(url, port=5432, form=_FORMS), clock)
         case "mysql" | "mariadb":
-            return _open_mysql(parsed, clock)
-        case other:
-            raise InvalidInput.of("store", f"{other!r} is not a store that rota knows; use {_FORMS}")
+            return _open_mysql(read_store_url(url, port=3306, form=_FORMS), clock)
+    parsed = _parse(url)
+    if parsed.get_backend_name() != "sqlite":
+        raise InvalidInput.of("store", f"{kind!r} is not a store that rota knows; use {_FORMS}")
+    return _open_file(parsed, clock)
 
 
 _FORMS = "sqlite:///path, postgresql://user@host/database or mysql://user@host/database"
@@ -59,37 +81,38 @@ def _open_file(url: URL, clock: Clock) -> Database:
     path = Path(url.database).absolute()
     _refuse_network_file_system(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):  # the files beside it get the same permissions
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     engine = create_engine(URL.create("sqlite", database=str(path)), isolation_level="AUTOCOMMIT")
 
     @event.listens_for(engine, "connect")
     def prepare(conn: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
         conn.execute(f"PRAGMA busy_timeout = {LOCK_S * 1000}")
-        conn.execute("PRAGMA journal_mode = WAL")
+        # SQLite waits for nobody who opens a new file at the same time
+        when_free(lambda: conn.execute("PRAGMA journal_mode = WAL"), LOCK_S, clock)
         conn.execute(f"PRAGMA synchronous = {synchronous}")
         conn.execute("PRAGMA wal_autocheckpoint = 4000")
 
     return FileDatabase(SQLite(lambda: to_us(clock.wall())), engine, clock)
 
 
-def _open_postgresql(url: URL, clock: Clock) -> Database:
-    _refuse_options(url, {"ssl"})
-    settings = {"server_settings": PostgreSQL.session, "timeout": _CONNECT_S}
-    engines = _engines(url.set(drivername="postgresql+asyncpg"), settings)
-    return ServerDatabase(PostgreSQL(), engines, clock)
+def _open_postgresql(url: StoreUrl, clock: Clock) -> Database:
+    settings = {"server_settings": PostgreSQL.session, "timeout": _CONNECT_S, "ssl": tls_of(url) or False}
+    servers = Servers(PostgreSQLDriver(), url.hosts)
+    return ServerDatabase(PostgreSQL(), _engines(_bare(url, "postgresql+asyncpg"), settings, servers), servers, clock)
 
 
-def _open_mysql(url: URL, clock: Clock) -> Database:
-    _refuse_options(url, set())
-    settings = {"connect_timeout": _CONNECT_S, "init_command": _mysql_session()}
-    engines = _engines(url.set(drivername="mysql+asyncmy", query={"charset": "utf8mb4"}), settings)
-    return ServerDatabase(MySQL(), engines, clock)
+def _open_mysql(url: StoreUrl, clock: Clock) -> Database:
+    settings = {"connect_timeout": _CONNECT_S, "init_command": _mysql_session(), "ssl": tls_of(url)}
+    dialect = MySQL()
+    servers = Servers(MySQLDriver(dialect), url.hosts)
+    return ServerDatabase(dialect, _engines(_bare(url, "mysql+asyncmy"), settings, servers), servers, clock)
 
 
-def _refuse_options(url: URL, known: set[str]) -> None:
-    """Options go to the driver, which has dangerous ones."""
-    if unknown := sorted(set(url.query) - known):
-        allowed = f"only {', '.join(sorted(known))}" if known else "none"
-        raise InvalidInput.of("store", f"{', '.join(unknown)} cannot be set in this URL; allowed: {allowed}")
+def _bare(url: StoreUrl, driver: str) -> URL:
+    """The URL without its hosts, of which one is chosen for each connection."""
+    query = {"charset": "utf8mb4"} if driver.startswith("mysql") else {}
+    return URL.create(driver, url.user or None, url.password or None, database=url.database, query=query)
 
 
 def _mysql_session() -> str:
@@ -100,7 +123,8 @@ def _mysql_session() -> str:
     )
 
 
-def _engines(url: URL, settings: dict[str, Any]) -> Engines:
+def _engines(url: URL, settings: dict[str, Any], servers: Servers) -> Engines:
+    settings = {**settings, "async_creator_fn": servers.connect}
     from sqlalchemy.ext.asyncio import create_async_engine  # heavy, and no SQLite store needs it
 
     def single(size: int) -> AsyncEngine:
@@ -136,15 +160,37 @@ def _refuse_network_file_system(path: Path) -> None:
 
 
 def _file_system(path: Path) -> str:
-    """The type of the file system that a path is on, as Linux tells it; elsewhere nothing is known."""
+    """The type of the file system that a path is on; nothing if that is not known."""
+    return kind_at(path, _mounts() if system.IS_LINUX else mounts_told(_said_of_mounts()))
+
+
+def kind_at(path: Path, mounts: Iterable[tuple[str, str]]) -> str:
+    real, best, kind = os.path.realpath(path), "", ""
+    for point, its_kind in mounts:
+        if os.path.commonpath([real, point]) == point and len(point) >= len(best):
+            best, kind = point, its_kind
+    return kind
+
+
+def _mounts() -> Iterator[tuple[str, str]]:
+    """Where which type of file system is mounted, as Linux shows it."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text()
     except OSError:
-        return ""
-    real, best, kind = os.path.realpath(path), "", ""
+        return
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
-        point = left.split(" ")[4].encode().decode("unicode_escape")
-        if os.path.commonpath([real, point]) == point and len(point) >= len(best):
-            best, kind = point, right.split(" ")[0]
-    return kind
+        yield left.split(" ")[4].encode().decode("unicode_escape"), right.split(" ")[0]
+
+
+def mounts_told(told: str) -> Iterator[tuple[str, str]]:
+    """The same by the words of `mount` of macOS and BSD: `/dev/disk1 on / (apfs, local, journaled)`."""
+    for found in re.finditer(r"^.*? on (/.*) \(([^,()]+)[^()]*\)$", told, re.MULTILINE):
+        yield found[1], found[2]
+
+
+def _said_of_mounts() -> str:
+    try:
+        return subprocess.run(("/sbin/mount",), capture_output=True, text=True, check=False, errors="replace").stdout
+    except OSError:
+        return ""

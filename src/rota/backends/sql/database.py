@@ -7,9 +7,10 @@ An error before the commit means that nothing was changed; an error during the c
 from __future__ import annotations
 
 import asyncio
-import time
+import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -19,7 +20,6 @@ from sqlalchemy.exc import (
     DBAPIError,
     IntegrityError,
     NotSupportedError,
-    OperationalError,
     ProgrammingError,
     SQLAlchemyError,
 )
@@ -27,7 +27,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rota.backends.sql.dialect import LOCK_S, STATEMENT_S, Dialect
 from rota.backends.sql.ear import Ear
-from rota.errors import CommitUnknown, StoreError, StoreFault, StoreUnavailable
+from rota.backends.sql.servers import Servers
+from rota.backends.sql.sqlite import when_free
+from rota.errors import CommitUnknown, StoreDenied, StoreError, StoreFault, StoreUnavailable
 from rota.ports import Clock
 
 if TYPE_CHECKING:
@@ -36,15 +38,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
-ATTEMPTS_MAX = 10
 BEAT_S = 2.0
+CLOSE_S = 2.0
+"""How long to wait for a server's good-bye."""
 EXCLUSIVE_S = 600.0
 """How long a process waits while another migrates."""
 PATIENCE_S = float(STATEMENT_S + LOCK_S)
 """How long a transaction or its commit may take before the server counts as gone. One that was cut off sends nothing,
 not even an error, and the drivers would wait for it without end."""
-
-_LOOK_AGAIN_S, _LOOK_AGAIN_MAX_S = 0.0002, 0.002
 
 
 class Database(Protocol):
@@ -77,6 +78,10 @@ class Database(Protocol):
         """Call `wake` with what others notify, where the database can tell."""
         ...
 
+    def heed(self, noticed: Callable[[int], None]) -> None:
+        """Call `noticed` with the generation of the store, before anything is done on a server whose differs."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -104,8 +109,9 @@ class Lines:
     """The connections of an engine, kept at hand: to take one from the pool and give it back costs as much as two
     statements do. One that was in use when something failed goes back, to be repaired or thrown away."""
 
-    def __init__(self, engine: AsyncEngine, size: int) -> None:
+    def __init__(self, engine: AsyncEngine, size: int, dialect: Dialect) -> None:
         self.engine = engine
+        self._dialect = dialect
         self._turns = asyncio.Semaphore(size)
         self._free: list[AsyncConnection] = []
 
@@ -118,6 +124,9 @@ class Lines:
             try:
                 result = await conn.run_sync(work)
             except BaseException as error:
+                moved = isinstance(error, DBAPIError) and self._dialect.code(error) in self._dialect.moved
+                if moved:
+                    await self._leave(conn)
                 await conn.__aexit__(None, None, None)  # unlike close, it goes on when it is cancelled
                 if isinstance(error, DBAPIError) and error.connection_invalidated:
                     await self._drop()  # the others have probably died with it
@@ -131,6 +140,14 @@ class Lines:
         await self._drop()
         await self.engine.dispose()
 
+    async def _leave(self, conn: AsyncConnection) -> None:
+        """The server takes no writes any more: another is looked for."""
+        await conn.invalidate()
+        free, self._free = self._free, []
+        for it in free:
+            await it.invalidate()
+            await it.close()
+
     async def _drop(self) -> None:
         free, self._free = self._free, []
         for conn in free:
@@ -140,11 +157,13 @@ class Lines:
 class ServerDatabase:
     """A database server, through an asynchronous driver."""
 
-    def __init__(self, dialect: Dialect, engines: Engines, clock: Clock) -> None:
+    def __init__(self, dialect: Dialect, engines: Engines, servers: Servers, clock: Clock) -> None:
         self.dialect = dialect
         self.engines = engines
-        self._writer = Lines(engines.writer, WRITERS)
-        self._reader = Lines(engines.reader, READERS)
+        self._servers = servers
+        self._writer = Lines(engines.writer, WRITERS, dialect)
+        self._reader = Lines(engines.reader, READERS, dialect)
+        self._renewer = Lines(engines.beat, 1, dialect)
         self._clock = clock
         self._ear: Ear | None = None
 
@@ -169,8 +188,7 @@ class ServerDatabase:
 
     async def beat(self, work: Work[T]) -> T:
         async def once() -> T:
-            async with self.engines.beat.connect() as conn:
-                return await conn.run_sync(work)
+            return await self._renewer.run(work)
 
         try:
             async with asyncio.timeout(BEAT_S):
@@ -183,9 +201,14 @@ class ServerDatabase:
             async with self.engines.reader.connect() as conn:
                 try:
                     await conn.run_sync(self.dialect.migration_lock)
-                    return await conn.run_sync(work)
+                    try:
+                        return await conn.run_sync(work)
+                    finally:
+                        with suppress(Exception):  # it may be the connection that failed; then the lock runs out
+                            async with asyncio.timeout(CLOSE_S):
+                                await conn.run_sync(self.dialect.migration_unlock)
                 finally:
-                    await conn.invalidate()  # the lock ends with its connection
+                    await conn.invalidate()  # but on Galera, the lock ends with its connection
 
         return await again(once, self.dialect, self._clock)
 
@@ -194,13 +217,22 @@ class ServerDatabase:
             self._ear = self._ear or Ear(self.engines.ear, self._clock)
             self._ear.add(wake)
 
+    def heed(self, noticed: Callable[[int], None]) -> None:
+        self._servers.on_generation = noticed
+
     async def close(self) -> None:
-        if self._ear is not None:
-            await self._ear.close()
-        await self._writer.close()
-        await self._reader.close()
-        await self.engines.beat.dispose()
-        await self.engines.ear.dispose()
+        """In good order if the server answers; else its connections end with the process."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                if self._ear is not None:
+                    await self._ear.close()
+                await self._writer.close()
+                await self._reader.close()
+                await self._renewer.close()
+                await self.engines.ear.dispose()
+        except TimeoutError:
+            for engine in self.engines:
+                await engine.dispose(close=False)
 
     async def _write_once(self, work: Work[T]) -> T:
         committing = False
@@ -257,6 +289,9 @@ class FileDatabase:
     def listen(self, wake: Callable[[str], None]) -> None:
         pass
 
+    def heed(self, noticed: Callable[[int], None]) -> None:
+        pass
+
     async def close(self) -> None:
         await self._reader.close()
         await self._writer.close()
@@ -281,19 +316,9 @@ class FileDatabase:
     def _begin(self, conn: Connection, patience_s: float) -> None:
         """Get the file. SQLite by itself would look again only after up to 0.1 s, and meanwhile another process may let
         go of the file and take it many times."""
-        until_s, pause_s = self._clock.monotonic() + patience_s, _LOOK_AGAIN_S
         _raw(conn).execute("PRAGMA busy_timeout = 0")
         try:
-            while True:
-                try:
-                    conn.exec_driver_sql("BEGIN IMMEDIATE")
-                except OperationalError as error:
-                    if self.dialect.code(error) != "SQLITE_BUSY" or self._clock.monotonic() >= until_s:
-                        raise
-                else:
-                    return
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 1.5, _LOOK_AGAIN_MAX_S)
+            when_free(lambda: conn.exec_driver_sql("BEGIN IMMEDIATE"), patience_s, self._clock)
         finally:
             _raw(conn).execute(f"PRAGMA busy_timeout = {LOCK_S * 1000}")
 
@@ -331,7 +356,7 @@ def _raw(conn: Connection) -> Any:
 async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock) -> T:
     """Make a transaction, and make it again if it lost a race. Driver errors end here."""
     problem: Exception | None = None
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+    for attempt in range(1, dialect.attempts_max + 1):
         try:
             return await once()
         except Lost as error:
@@ -339,19 +364,23 @@ async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock
         except DBAPIError as error:
             problem = error
             is_stale = error.connection_invalidated and attempt == 1  # died in the pool; a new one may serve at once
-            if dialect.code(error) not in dialect.retryable and not is_stale:
+            if dialect.code(error) not in dialect.retryable | dialect.moved and not is_stale:
                 raise _translated(error, dialect) from error
         except (TimeoutError, PoolTimeoutError, OSError) as error:
             reason = str(error) or "it did not answer in time"
+            if isinstance(error, ssl.SSLCertVerificationError) or "rejected SSL" in reason:
+                raise StoreDenied(f"the {dialect.name} store refuses this connection: {reason}") from error
             raise StoreUnavailable(f"the {dialect.name} store cannot be reached: {reason}") from error
         except SQLAlchemyError as error:
             raise StoreFault(f"the {dialect.name} store is not as it should be: {error}") from error
         await clock.sleep(0.005 * attempt * (0.5 + clock.chance()))
-    message = f"the {dialect.name} store refused a transaction {ATTEMPTS_MAX} times: {problem}"
+    message = f"the {dialect.name} store refused a transaction {dialect.attempts_max} times: {problem}"
     raise (StoreFault if isinstance(problem, Lost | IntegrityError) else StoreUnavailable)(message) from problem
 
 
 def _translated(error: DBAPIError, dialect: Dialect) -> StoreError:
     message = f"the {dialect.name} store failed: {error.orig}"
+    if dialect.code(error) in dialect.denied:
+        return StoreDenied(f"the {dialect.name} store refuses this connection: {error.orig}")
     asked_wrongly = isinstance(error, DataError | IntegrityError | ProgrammingError | NotSupportedError)
     return StoreFault(message) if asked_wrongly else StoreUnavailable(message)

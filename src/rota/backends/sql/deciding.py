@@ -6,20 +6,22 @@ so that what was read is what the lock protects. The writes are fenced once more
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, select, true
+import msgspec
+from sqlalchemy import Connection, Row, Select, and_, func, select, true
 
 from rota.backends.record import STREAK, streak, wanting_streaks
 from rota.backends.sql import schema
-from rota.backends.sql.commit import commit
+from rota.backends.sql.commit import commit, versions_of
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.ground import Ground
 from rota.backends.sql.held import held_ids, unheld
 from rota.backends.sql.queue import STARTED, live_states
-from rota.backends.sql.rows import item_of, job_of, run_of, to_us
+from rota.backends.sql.rows import definition_of, item_of, job_of, run_of, to_us
 from rota.backends.sql.transaction import Transaction
 from rota.model.job import Job, JobName, OverlapPolicy
 from rota.model.plan import Committed, Crowd, Facts, LiveRun, Plan, Rule
@@ -38,9 +40,13 @@ class Deciding(Ground):
         def lock(conn: Connection) -> list[Job]:
             j = schema.job.c
             wanted = and_(self._dialect.among(j.id, job_ids), j.next_fire_at.is_not(None))
-            return unheld(conn, self._locked_jobs(conn, wanted, skip=True))
+            jobs, left = self._readable_jobs(conn, wanted, skip=True)
+            unread[:] = left
+            return unheld(conn, jobs)
 
-        return await self._decide(lock, rule, counts_all=False)
+        unread: list[int] = []
+        done = await self._decide(lock, rule, counts_all=False)
+        return msgspec.structs.replace(done, unread=tuple(unread)) if unread else done
 
     async def change(
         self,
@@ -82,9 +88,9 @@ class Deciding(Ground):
         self._lock_keys(conn, keys)
         crowds = self._crowds(conn, keys, jobs)
         others = self._others(conn, jobs, crowds)
-        concerned = () if first is None else first()
+        concerned = () if first is None else self._understood(first(), jobs, runs)
         now = tx.read_clock()  # before the runs are read: it also writes what was kept
-        ended, items = self._runs_by_id(conn, concerned), self._items_of(conn, concerned)
+        ended, items = self._with_items(conn, concerned)
         facts = Facts(
             now=now,
             jobs=tuple(jobs),
@@ -97,13 +103,70 @@ class Deciding(Ground):
             known=self._known(conn, jobs, known),
             held=held_ids(conn, jobs) if heeds_holds else frozenset(),
         )
-        plan = Plan() if first is not None and not concerned else rule.decide(facts)
+        plan = Plan() if first is not None and not concerned else self._planned(conn, rule, facts)
         written = () if plan.is_empty else commit(tx, plan, facts.now)
         return Committed(now=facts.now, plan=plan, runs=tuple(written or facts.known.values()))
 
-    def _locked_jobs(self, conn: Connection, wanted: Any, *, skip: bool = False) -> list[Job]:
+    def _locked_jobs(self, conn: Connection, wanted: Any) -> list[Job]:
+        """Raises Unreadable: who names a job must be told."""
         query = select(schema.job).where(wanted).order_by(schema.job.c.id)
-        return [job_of(row) for row in conn.execute(self._dialect.locked(query, skip=skip))]
+        return [job_of(row) for row in self._locked_rows(conn, query)]
+
+    def _locked_rows(self, conn: Connection, query: Select[Any], *, skip: bool = False) -> Sequence[Row[Any]]:
+        """Lock rows of jobs, on every member of the database."""
+        rows = conn.execute(self._dialect.locked(query, skip=skip)).all()
+        self._dialect.touch(conn, [f"job:{row.id}" for row in rows])
+        return rows
+
+    def _readable_jobs(self, conn: Connection, wanted: Any, *, skip: bool = False) -> tuple[list[Job], list[int]]:
+        """Those that can be read, and the ids of those that cannot."""
+        query = select(schema.job).where(wanted).order_by(schema.job.c.id)
+        rows = self._locked_rows(conn, query, skip=skip)
+        jobs = self._readings.all(rows, job_of)
+        return jobs, sorted({row.id for row in rows} - {job.id for job in jobs})
+
+    def _understood(self, run_ids: Sequence[int], jobs: Sequence[Job], runs: Sequence[Run]) -> list[int]:
+        """The runs for which this release can decide what follows. The others stay open until a node settles them
+        that can read them and their jobs (`settle_runs`)."""
+        job_ids = {job.id for job in jobs}
+        readable = {run.id for run in runs if run.job_id in job_ids}
+        return [run_id for run_id in run_ids if run_id in readable]
+
+    def _planned(self, conn: Connection, rule: Rule, facts: Facts) -> Plan:
+        """What the rule decides. A run whose end would start one that this release cannot read stays open as well: if
+        it ended, nobody would be left to start the other."""
+        plan = rule.decide(facts)
+        started = [move.run_id for move in plan.moves if move.now is RunState.RUNNING]
+        unread = self._unread(conn, started) if started else set()
+        if not unread:
+            return plan
+        shut = {key for key, crowd in facts.crowds.items() if any(run.id in unread for run in crowd.waiting)}
+        runs = tuple(run for run in facts.runs if run.overlap_key not in shut)
+        kept = {run.id for run in runs}
+        items = tuple(item for item in facts.items if item.run_id in kept)
+        return rule.decide(msgspec.structs.replace(facts, runs=runs, items=items))
+
+    def _unread(self, conn: Connection, run_ids: Sequence[int]) -> set[int]:
+        """The runs that this release cannot start: it cannot read their version, or one of their items."""
+        found = conn.execute(versions_of(self._dialect, run_ids))
+        read = {row.id for row, _ in self._readings.pairs(found, definition_of)}
+        return set(run_ids) - (read & self._whole(conn, run_ids)[0])
+
+    def _with_items(self, conn: Connection, run_ids: Sequence[int]) -> tuple[tuple[Run, ...], tuple[Item, ...]]:
+        """Runs with all of their items; without those of which an item cannot be read."""
+        whole, read = self._whole(conn, run_ids)
+        items = tuple(item for item in read if item.run_id in whole)
+        return self._runs_by_id(conn, [it for it in run_ids if it in whole]), items
+
+    def _whole(self, conn: Connection, run_ids: Sequence[int]) -> tuple[set[int], Sequence[Item]]:
+        """The runs of which every item can be read, and the items that can."""
+        rows = self._item_rows(conn, run_ids)
+        read = self._readings.all(rows, item_of)
+        whole = set(run_ids)
+        if len(read) < len(rows):
+            known = {item.id for item in read}
+            whole -= {row.run_id for row in rows if row.id not in known}
+        return whole, read
 
     def _owners(self, run_ids: Sequence[int]) -> Lock:
         """Lock the jobs of runs."""
@@ -111,7 +174,7 @@ class Deciding(Ground):
         def lock(conn: Connection) -> list[Job]:
             r = schema.run.c
             owners = conn.scalars(select(r.job_id).where(self._dialect.among(r.id, run_ids)).distinct()).all()
-            return self._locked_jobs(conn, self._dialect.among(schema.job.c.id, owners))
+            return self._readable_jobs(conn, self._dialect.among(schema.job.c.id, owners))[0]
 
         return lock
 
@@ -142,6 +205,7 @@ class Deciding(Ground):
         if missing:
             self._dialect.insert_missing(conn, schema.overlap, [(key,) for key in missing])
             conn.execute(query).all()
+        self._dialect.touch(conn, explicit)
 
     def _others(self, conn: Connection, jobs: Sequence[Job], crowds: dict[str, Crowd]) -> list[Job]:
         """Lock the other jobs whose runs may be replaced and that would then have to be armed again."""
@@ -150,9 +214,9 @@ class Deciding(Ground):
         live = {run.job_id for crowd in crowds.values() for run in (*crowd.runs, *crowd.waiting)}
         strangers = live - {job.id for job in jobs}
         wanted = self._dialect.among(schema.job.c.id, strangers)
-        seen = [job_of(row) for row in conn.execute(select(schema.job).where(wanted))] if strangers else []
+        seen = self._readings.all(conn.execute(select(schema.job).where(wanted)), job_of) if strangers else []
         follow = [job.id for job in seen if job.definition.follows_ends]
-        return self._locked_jobs(conn, self._dialect.among(schema.job.c.id, follow)) if follow else []
+        return self._readable_jobs(conn, self._dialect.among(schema.job.c.id, follow))[0] if follow else []
 
     def _waiting_keys(self, conn: Connection, jobs: Sequence[Job]) -> Sequence[str]:
         """Nobody can begin to wait for these jobs meanwhile: that needs their locks."""
@@ -165,14 +229,17 @@ class Deciding(Ground):
         if not run_ids:
             return ()
         wanted = {"ids": self._dialect.listed(run_ids)}
-        return tuple(run_of(row) for row in conn.execute(_runs_by_id(self._dialect), wanted))
+        return tuple(self._readings.all(conn.execute(runs_by_id(self._dialect), wanted), run_of))
 
     def _items_of(self, conn: Connection, run_ids: Sequence[int]) -> tuple[Item, ...]:
+        return tuple(self._readings.all(self._item_rows(conn, run_ids), item_of))
+
+    def _item_rows(self, conn: Connection, run_ids: Sequence[int]) -> Sequence[Row[Any]]:
         if not run_ids:
             return ()
         i = schema.item.c
         query = live_states().where(self._dialect.among(i.run_id, run_ids)).order_by(i.run_id, i.task, i.index)
-        return tuple(item_of(row) for row in conn.execute(query))
+        return conn.execute(query).all()
 
     def _crowds(self, conn: Connection, keys: Sequence[str], jobs: Sequence[Job]) -> dict[str, Crowd]:
         if not keys:
@@ -182,7 +249,10 @@ class Deciding(Ground):
         counts = conn.execute(
             select(r.overlap_key, r.state, func.count().label("n")).where(live).group_by(r.overlap_key, r.state)
         ).all()
-        running = {row.overlap_key: row.n for row in counts if row.state == RunState.RUNNING}
+        running: Counter[str] = Counter()
+        for row in counts:
+            if row.state != RunState.WAITING:  # one in a state that only a newer release knows is live too
+                running[row.overlap_key] += row.n
         crowds = {key: Crowd(running=running.get(key, 0)) for key in keys}
         waits = any(row.state == RunState.WAITING for row in counts)
         replaces = any(job.definition.overlap.policy is OverlapPolicy.REPLACE for job in jobs)
@@ -197,7 +267,7 @@ class Deciding(Ground):
         named: dict[str, list[LiveRun]] = {key: [] for key in crowds}
         for row in conn.execute(query.where(live).order_by(r.created_at, r.id)):
             named[row.overlap_key].append(
-                LiveRun(id=row.id, job_id=row.job_id, state=RunState(row.state), started=bool(row.started))
+                LiveRun(id=row.id, job_id=row.job_id, state=_live_state(row.state), started=bool(row.started))
             )
         return {
             key: Crowd(
@@ -239,7 +309,12 @@ class Deciding(Ground):
         return found
 
 
+def _live_state(word: str) -> RunState:
+    """One that does not wait counts as running, whatever a newer release calls it."""
+    return RunState.WAITING if word == RunState.WAITING else RunState.RUNNING
+
+
 @lru_cache
-def _runs_by_id(dialect: Dialect) -> Select[Any]:
+def runs_by_id(dialect: Dialect) -> Select[Any]:
     r = schema.run.c
     return select(schema.run).where(dialect.among_named(r.id, "ids")).order_by(r.id)

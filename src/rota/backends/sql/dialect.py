@@ -3,7 +3,7 @@ errors mean what, and which of their settings would lose what was acknowledged."
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import (
@@ -19,7 +19,6 @@ from sqlalchemy import (
     bindparam,
     cast,
     delete,
-    func,
     literal_column,
     select,
     text,
@@ -27,9 +26,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from rota.backends.sql import schema
-from rota.backends.sql.sets import Change, MySQLSets, PostgreSQLSets, SQLiteSets, Write, array_text
-from rota.model.value import decode, encode
+from rota.backends.sql import galera, schema
+from rota.backends.sql.sets import Change, MySQLSets, PostgreSQLSets, Write, array_text
 
 STATEMENT_S = 10
 LOCK_S = 5
@@ -45,8 +43,21 @@ class Dialect(Protocol):
     name: str
     retryable: frozenset[str]
     """Codes of errors after which the whole transaction may be made again."""
+    denied: frozenset[str]
+    """Codes that say that the server lets nobody in with this URL."""
+    moved: frozenset[str]
+    """Codes that say that this server takes no writes any more."""
+    row_lock: str
+    """What locks the rows of a query that is text."""
     writes_in_one: bool
     """Whether `write` is one statement, so that it needs no transaction around it."""
+    run_block_max: int
+    """How many run ids a process may take at once. One, where there is one writer at a time anyway."""
+
+    @property
+    def attempts_max(self) -> int:
+        """How often a transaction that lost a race is made."""
+        ...
 
     def now_us(self, conn: Connection) -> int:
         """The database's clock."""
@@ -68,6 +79,10 @@ class Dialect(Protocol):
 
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         """The same query, locking its rows; `skip` leaves out rows that others hold."""
+        ...
+
+    def touch(self, conn: Connection, keys: Iterable[str]) -> None:
+        """Write something for each of these keys that were locked, where a lock alone does not keep all others out."""
         ...
 
     def whole(self, query: Select[Any]) -> Select[Any]:
@@ -124,14 +139,26 @@ class Dialect(Protocol):
         ...
 
     def migration_lock(self, conn: Connection) -> None:
-        """Wait until no other process migrates this database; held until the connection closes."""
+        """Wait until no other process migrates this database; held until it is given back or the connection closes."""
         ...
+
+    def migration_unlock(self, conn: Connection) -> None:
+        """Give that back, where the end of the connection does not."""
+        ...
+
+
+_RUN_BLOCK_MAX = 1000
 
 
 class PostgreSQL(PostgreSQLSets):
     name = "postgresql"
+    row_lock = " FOR UPDATE"
+    attempts_max = 10
     writes_in_one = True
+    run_block_max = _RUN_BLOCK_MAX
     retryable = frozenset({"40001", "40P01", "55P03", "23505"})
+    denied = frozenset({"28000", "28P01", "3D000"})
+    moved = frozenset({"25006"})
     session = {  # noqa: RUF012 - read only
         "statement_timeout": f"{STATEMENT_S}s",
         "lock_timeout": f"{LOCK_S}s",
@@ -158,6 +185,9 @@ class PostgreSQL(PostgreSQLSets):
 
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query.with_for_update(skip_locked=skip)
+
+    def touch(self, conn: Connection, keys: Iterable[str]) -> None:
+        pass
 
     def whole(self, query: Select[Any]) -> Select[Any]:
         return query
@@ -200,6 +230,9 @@ class PostgreSQL(PostgreSQLSets):
         conn.exec_driver_sql("SET lock_timeout = 0")
         conn.exec_driver_sql("SELECT pg_advisory_lock(7700770077)")
 
+    def migration_unlock(self, conn: Connection) -> None:
+        pass
+
 
 _PG_EVICT = f"""
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -221,8 +254,21 @@ class MySQL(MySQLSets):
     """MySQL 8 and MariaDB 10.6 or newer."""
 
     name = "mysql"
+    row_lock = " FOR UPDATE"
     writes_in_one = False
+    run_block_max = _RUN_BLOCK_MAX
     retryable = frozenset({"1205", "1213", "1062", "1020"})
+    denied = frozenset({"1044", "1045", "1049", "1698", "3159"})
+    moved = frozenset({"1047", "1290", "1836"})
+
+    @property
+    def attempts_max(self) -> int:
+        """Who loses a race against another member has done all the work in vain, and waits for nobody's lock."""
+        return 40 if self.certifies else 10
+
+    def __init__(self) -> None:
+        self.certifies = False
+        """Whether it is a Galera cluster: locks reach one member only, and what was written is compared at the end."""
 
     def now_us(self, conn: Connection) -> int:
         return int(conn.scalar(_MYSQL_NOW) or 0)
@@ -242,6 +288,10 @@ class MySQL(MySQLSets):
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query.with_for_update(skip_locked=skip)
 
+    def touch(self, conn: Connection, keys: Iterable[str]) -> None:
+        if self.certifies:
+            galera.touch(conn, keys)
+
     def whole(self, query: Select[Any]) -> Select[Any]:
         return query
 
@@ -250,7 +300,7 @@ class MySQL(MySQLSets):
 
     def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
         """By id, for a scan that deletes would wait for rows that are not committed."""
-        return _read_and_delete(self, conn)
+        return read_and_delete(self, conn)
 
     def code(self, error: DBAPIError) -> str:
         arguments = getattr(error.orig, "args", ())
@@ -260,7 +310,7 @@ class MySQL(MySQLSets):
         return self.code(error) in self.retryable and not error.connection_invalidated
 
     def reserve(self, conn: Connection, name: str, count: int) -> int:
-        return _lock_and_count(self, conn, name, count)
+        return lock_and_count(self, conn, name, count)
 
     def evict(self, conn: Connection) -> int | None:
         return None
@@ -277,84 +327,27 @@ class MySQL(MySQLSets):
         conn.exec_driver_sql("SET SESSION lock_wait_timeout = 600 /*M! , max_statement_time = 0 */")
         if conn.exec_driver_sql("SELECT GET_LOCK(CONCAT('rota.', DATABASE()), 600)").scalar() != 1:
             raise TimeoutError("another node has been migrating this database for ten minutes")
+        if self.certifies:
+            galera.lock(conn)
+
+    def migration_unlock(self, conn: Connection) -> None:
+        if self.certifies:
+            galera.unlock(conn)
 
 
 _MYSQL_NOW = text("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)")
 
 
-class SQLite(SQLiteSets):
-    name = "sqlite"
-    writes_in_one = False
-    retryable = frozenset({"SQLITE_BUSY_SNAPSHOT", "SQLITE_CONSTRAINT_UNIQUE"})
-
-    def __init__(self, now_us: Callable[[], int]) -> None:
-        self._now_us = now_us
-
-    def now_us(self, conn: Connection) -> int:
-        return self._now_us()
-
-    def statement_now_us(self) -> ColumnElement[int]:
-        return bindparam(None, callable_=self._now_us, type_=BigInteger)
-
-    def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
-        texts: ColumnElement[str] = bindparam(None, encode(list(values)))
-        return column.in_(select(func.json_each(texts).table_valued("value").c.value))
-
-    def among_named(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        texts: ColumnElement[str] = bindparam(name, type_=Text)
-        return column.in_(select(func.json_each(texts).table_valued("value").c.value))
-
-    def listed(self, values: Iterable[Any]) -> str:
-        return encode(list(values))
-
-    def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
-        return query  # the transaction has the whole file for itself
-
-    def whole(self, query: Select[Any]) -> Select[Any]:
-        """All rows as one: between two rows the driver lets go of the interpreter, and another thread takes it."""
-        rows = query.subquery()
-        return select(func.json_group_array(func.json_array(*rows.c)))
-
-    def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
-        return decode(found.scalar_one(), list)
-
-    def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
-        return _read_and_delete(self, conn)
-
-    def code(self, error: DBAPIError) -> str:
-        return str(getattr(error.orig, "sqlite_errorname", ""))
-
-    def has_refused(self, error: DBAPIError) -> bool:
-        return True  # it is a part of this process
-
-    def reserve(self, conn: Connection, name: str, count: int) -> int:
-        return _lock_and_count(self, conn, name, count)
-
-    def evict(self, conn: Connection) -> int | None:
-        return None
-
-    def weaknesses(self, conn: Connection) -> list[str]:
-        found = []
-        if int(conn.exec_driver_sql("PRAGMA synchronous").scalar() or 0) < 2:
-            found.append("synchronous is below FULL; leave it out of the URL")
-        if conn.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
-            found.append(
-                "the journal is not a write-ahead log; put the file on a file system that allows shared memory"
-            )
-        return found
-
-    def migration_lock(self, conn: Connection) -> None:
-        pass  # the migration itself runs in an exclusive transaction
-
-
-def _lock_and_count(dialect: Dialect, conn: Connection, name: str, count: int) -> int:
+def lock_and_count(dialect: Dialect, conn: Connection, name: str, count: int) -> int:
+    """Reserve numbers with two statements."""
     c = schema.counter.c
     start: int = conn.scalars(dialect.locked(select(c.next).where(c.name == name))).one()
     conn.execute(update(schema.counter).where(c.name == name).values(next=start + count))
     return start
 
 
-def _read_and_delete(dialect: Dialect, conn: Connection) -> Sequence[tuple[str, str]]:
+def read_and_delete(dialect: Dialect, conn: Connection) -> Sequence[tuple[str, str]]:
+    """Take the arrivals with two statements."""
     a = schema.arrival.c
     found = conn.execute(select(a.id, a.kind, a.data).order_by(a.id)).all()
     if found:

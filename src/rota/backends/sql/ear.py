@@ -7,8 +7,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from rota.ports import Clock
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ class Ear:
         while True:
             try:
                 await self._hear()
-            except (SQLAlchemyError, OSError, TimeoutError):
+            except Exception:  # noqa: BLE001 - whatever a server says while it starts or recovers, it is asked again
                 await self._clock.sleep(self._pause_s * (0.5 + self._clock.chance()))
                 self._pause_s = min(self._pause_s * 2, BACKOFF_S_MAX)
 

@@ -15,14 +15,17 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Row,
     Select,
     String,
     Table,
+    and_,
     bindparam,
     delete,
     exists,
+    func,
     or_,
     select,
     update,
@@ -35,6 +38,9 @@ from rota.backends.sql.sets import Change, Insert, Write
 from rota.model.entry import Entry, folder_of
 
 COUNTER = "entry"
+AHEAD_US = 660_000_000
+"""No session is renewed for longer than 600 s (`coordinator.session_s`). One that shall live for longer is over: the
+clock was set back since, or somebody else wrote it. Who lives renews it before others look, or joins anew."""
 E, S, C = schema.entry.c, schema.session.c, schema.counter.c
 
 
@@ -54,12 +60,22 @@ class Entries:
 
     def lock(self) -> None:
         """Let nobody else write until this transaction is over; then end the sessions whose time is over."""
-        self._next = self._conn.scalars(self._dialect.locked(select(C.next).where(C.name == COUNTER))).one()
+        self._next = self._locked_counter()
         found = self._conn.execute(_sessions(self._dialect), {"own": self._own}).all()
         self._now_us = int(found[0].now)
-        over = self._over([row.id for row in found if row.id is not None and row.until_at <= self._now_us])
+        over = self._over([row.id for row in found if row.id is not None and not _lives(row.until_at, self._now_us)])
         self.end(over)
         self.has_session = self._own is not None and self._own in {row.id for row in found}.difference(over)
+
+    def _locked_counter(self) -> int:
+        """The number of the next write. If the counter was lost, it goes on behind all that is there."""
+        wanted = self._dialect.locked(select(C.next).where(C.name == COUNTER))
+        found: int | None = self._conn.scalars(wanted).one_or_none()
+        if found is None:
+            last = self._conn.scalar(select(func.max(E.version))) or 0
+            self._dialect.insert_missing(self._conn, schema.counter, [(COUNTER, last + 1)])
+            found = int(self._conn.scalars(wanted).one())
+        return found
 
     def tell(self) -> None:
         """Write what is left to write, and tell that something has changed: the last step."""
@@ -112,12 +128,17 @@ class Entries:
         """Those that are still over once a renewal that is under way is done; from here on none can come."""
         if not sessions:
             return ()
-        late = select(S.id).where(self._dialect.among(S.id, sessions), S.until_at <= self._now_us)
+        late = select(S.id).where(self._dialect.among(S.id, sessions), _is_over(self._now_us))
         return self._conn.scalars(self._dialect.locked(late.order_by(S.id))).all()
 
     def _found(self, keys: Collection[str]) -> dict[str, Row[Any]]:
-        wanted: Select[Any] = select(E.key, E.version, E.session_id, E.fence)
-        return {row.key: row for row in self._conn.execute(wanted.where(self._dialect.among(E.key, keys)))}
+        """What is there. Claims whose session was lost are removed: reads do not show them, and nobody would end them
+        any more."""
+        source = schema.entry.outerjoin(schema.session, S.id == E.session_id)
+        wanted: Select[Any] = select(E.key, E.version, E.session_id, E.fence, S.id.label("lives")).select_from(source)
+        found = self._conn.execute(wanted.where(self._dialect.among(E.key, keys))).all()
+        self._remove([row.key for row in found if row.session_id is not None and row.lives is None])
+        return {row.key: row for row in found if row.session_id is None or row.lives is not None}
 
     def _holds(self, row: Row[Any] | None, fence: int) -> bool:
         return row is not None and row.session_id == self._own and row.fence == fence
@@ -168,9 +189,9 @@ def renew(conn: Connection, dialect: Dialect, session: str | None, ttl_us: int) 
     now = dialect.statement_now_us()
     mine = update(schema.session).where(S.id == session, S.until_at > now).values(until_at=now + ttl_us)
     lives = session is not None and conn.execute(mine).rowcount == 1
-    over = exists(select(S.id).where(S.until_at <= now))
-    row = conn.execute(select(C.next, over.label("over")).where(C.name == COUNTER)).one()
-    return Renewal(lives, row.next, bool(row.over))
+    over = exists(select(S.id).where(_is_over(now)))
+    row = conn.execute(select(C.next, over.label("over")).where(C.name == COUNTER)).one_or_none()
+    return Renewal(lives, 0, others_over=True) if row is None else Renewal(lives, row.next, bool(row.over))
 
 
 def get(conn: Connection, dialect: Dialect, key: str) -> Entry | None:
@@ -190,15 +211,24 @@ def keys(conn: Connection, dialect: Dialect, folder: str) -> frozenset[str]:
 def _shown(dialect: Dialect, *columns: Any) -> Select[Any]:
     """Entries without the claims of sessions that are over."""
     source = schema.entry.outerjoin(schema.session, S.id == E.session_id)
-    lasting = or_(E.session_id.is_(None), S.until_at > dialect.statement_now_us())
+    now = dialect.statement_now_us()
+    lasting = or_(E.session_id.is_(None), and_(S.until_at > now, S.until_at <= now + AHEAD_US))
     return select(*columns).select_from(source).where(lasting)
+
+
+def _lives(until_us: int, now_us: int) -> bool:
+    return now_us < until_us <= now_us + AHEAD_US
+
+
+def _is_over(now: Any) -> ColumnElement[bool]:
+    return or_(S.until_at <= now, S.until_at > now + AHEAD_US)
 
 
 @lru_cache
 def _sessions(dialect: Dialect) -> Select[Any]:
     """The clock, the client's own session, and those that are over: at least one row."""
     now = select(dialect.statement_now_us().label("now")).subquery()
-    wanted = or_(S.id == bindparam("own", type_=String), S.until_at <= now.c.now)
+    wanted = or_(S.id == bindparam("own", type_=String), _is_over(now.c.now))
     return select(now.c.now, S.id, S.until_at).select_from(now.outerjoin(schema.session, wanted))
 
 

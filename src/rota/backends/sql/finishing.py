@@ -11,13 +11,14 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import Select, and_, select, update
 
-from rota.backends.record import AVOIDED
+from rota.backends.record import AVOIDED, OVERLAP_SUSPECTED, overlap_data
 from rota.backends.sql import schema
 from rota.backends.sql.assigning import Assigning, put_assignment
 from rota.backends.sql.dialect import Dialect
-from rota.backends.sql.members import DISCONNECTED, give_up, interrupt_rounds
+from rota.backends.sql.lanes import for_newer, ids_of_specs
+from rota.backends.sql.members import DISCONNECTED, give_up, interrupt_rounds, joined_of
 from rota.backends.sql.outright import end_outright, may_end_outright
 from rota.backends.sql.queue import (
     ASSIGNED,
@@ -25,8 +26,8 @@ from rota.backends.sql.queue import (
     READY,
     RUNNING,
     ask_to_stop,
+    cancel_held,
     cancel_items,
-    cancel_outside,
     clean,
 )
 from rota.backends.sql.rows import from_us
@@ -34,9 +35,9 @@ from rota.backends.sql.sets import Change, Insert, Remove
 from rota.backends.sql.transaction import Transaction
 from rota.model.dispatch import Finished, ItemEnd, ItemStart, Ready
 from rota.model.plan import Rule
-from rota.model.standing import Cancelled
-from rota.model.states import Cause, ItemState
-from rota.model.work import Assignment
+from rota.model.standing import Cancelled, Closed
+from rota.model.states import Cause, ItemState, RunState
+from rota.model.work import Assignment, Overlap
 
 _OUT = Remove(schema.queue, "item_id")
 _END = Change(schema.item, ("id",), ("state", "ended_at", "result", "message"))
@@ -46,6 +47,7 @@ _AGAIN = Change(
     ("not_before_at", "failures", "losses", "avoid_id"),
     fixed="state = 'ready', node_id = NULL, round = NULL, assigned_at = NULL, started_at = NULL, expires_at = NULL",
 )
+_MOVE = Change(schema.queue, ("item_id",), ("lane_id",))
 _START = Change(schema.queue, ("item_id",), ("started_at",), fixed="state = 'running'")
 _LEAVE = Change(schema.queue, ("item_id",), ("started_at", "expires_at"), fixed="state = 'running', node_id = NULL")
 
@@ -77,6 +79,14 @@ class Finishing(Assigning):
             return await self._transact(outright, at_once=True)
         return await self._transact(work)
 
+    async def suspect_overlap(self, overlaps: Sequence[Overlap]) -> None:
+        def work(tx: Transaction) -> None:
+            tx.read_clock()
+            for it in overlaps:
+                tx.record(OVERLAP_SUSPECTED, overlap_data(it), job_id=it.job_id or None, run_id=it.run_id)
+
+        await self._transact(work)
+
     async def rescue(
         self,
         node_id: int,
@@ -94,9 +104,14 @@ class Finishing(Assigning):
                 row = tx.conn.execute(
                     self._dialect.locked(select(schema.lease).where(lease.node_id == node_id))
                 ).first()
+                if row is None:
+                    return True
+                n = schema.node.c
+                node = tx.conn.execute(select(n.name, n.joined).where(n.id == node_id)).one()
                 tx.read_clock()
-                over = row is None or seen_gone or row.until_at + round(margin_s * 1_000_000) < tx.now_us
-                return over and (row is None or row.beat == beat)
+                is_void = joined_of(node.name, node.joined).is_void(row.until_at, tx.now_us)
+                over = seen_gone or is_void or row.until_at + round(margin_s * 1_000_000) < tx.now_us
+                return bool(over and row.beat == beat)
 
             interrupt_rounds(tx)
             batch = _Batch(ends, (), notices, is_gone)
@@ -109,6 +124,15 @@ class Finishing(Assigning):
             return True
 
         return await self._transact(work)
+
+    async def settle_runs(self, rule: Rule, *, after_id: int = 0, limit: int) -> Closed:
+        left = await self._db.read(lambda conn: conn.scalars(unsettled_runs()).all())
+        ids = sorted(run_id for run_id in left if run_id > after_id)[:limit]
+        count = 0
+        if ids:
+            done = await self._decide(self._owners(ids), rule, run_ids=ids, first=lambda: ids)
+            count = len(done.plan.moves)
+        return Closed(count=count, last_id=ids[-1] if len(ids) == limit else None)
 
     async def cancel(self, run_ids: Sequence[int], *, rule: Rule) -> Cancelled:
         def work(tx: Transaction) -> Cancelled:
@@ -153,7 +177,7 @@ class Finishing(Assigning):
         wanted = self._dialect.among(schema.job.c.id, job_ids)
         self._decided(
             tx,
-            lambda conn: self._locked_jobs(conn, wanted),
+            lambda conn: self._readable_jobs(conn, wanted)[0],
             rule,
             run_ids=run_ids,
             first=lambda: batch.write(tx),
@@ -178,6 +202,17 @@ class Finishing(Assigning):
         return ended + len(waiting), asked
 
 
+def unsettled_runs() -> Select[Any]:
+    """The runs of jobs whose items have all ended. There are few of them, if any, among very many runs: so they are
+    looked for job by job, and sorted by who asks. An order or a limit here leads planners through the whole table; so
+    does a job's plain id on SQLite, which would then go from runs to jobs."""
+    j, r, i = schema.job.c, schema.run.c, schema.item.c
+    theirs = select(i.id).where(i.run_id == r.id)
+    live = schema.job.join(schema.run, and_(r.job_id == j.id + 0, r.ended_at.is_(None)))
+    over = and_(r.state == str(RunState.RUNNING), theirs.exists(), ~theirs.where(i.ended_at.is_(None)).exists())
+    return select(r.id).select_from(live).where(over)
+
+
 class _Live(NamedTuple):
     """What the queue says of an item, and the clock when it did."""
 
@@ -188,6 +223,7 @@ class _Live(NamedTuple):
     node_id: int | None
     expires_at: int | None
     cancel_at: int | None
+    round: int | None
     now: int
 
 
@@ -239,7 +275,7 @@ class _Batch:
         left: list[tuple[int, int, int]] = []
         for start in self._starts:
             row = rows.get(start.item_id)
-            if row is None or row.attempt != start.attempt or row.state == READY:
+            if row is None or not _is_of(start, row):
                 if start.item_id not in ended:
                     self.stale.add(start.item_id)
             elif start.expires_s is not None and row.node_id is not None:
@@ -269,15 +305,19 @@ def _locked(tx: Transaction, item_ids: set[int]) -> dict[int, _Live]:
 @lru_cache
 def _rows_to_lock(dialect: Dialect) -> Select[Any]:
     q = schema.queue.c
-    columns = (q.item_id, q.attempt, q.state, q.start_by_at, q.node_id, q.expires_at, q.cancel_at)
+    columns = (q.item_id, q.attempt, q.state, q.start_by_at, q.node_id, q.expires_at, q.cancel_at, q.round)
     now = dialect.statement_now_us().label("now")
     wanted = select(*columns, now).where(dialect.among_named(q.item_id, "ids")).order_by(q.item_id)
     return dialect.whole(dialect.locked(wanted))
 
 
 def _is_current(end: ItemEnd, row: _Live) -> bool:
-    on_time = end.expired_us is None or row.expires_at == end.expired_us
-    return bool(row.attempt == end.attempt and row.state != READY and on_time)
+    return _is_of(end, row) and (end.expired_us is None or row.expires_at == end.expired_us)
+
+
+def _is_of(told: ItemEnd | ItemStart, row: _Live) -> bool:
+    """Whether it tells of the attempt that is under way. Its number alone may have come again."""
+    return row.attempt == told.attempt and row.state != READY and told.round in (None, row.round)
 
 
 def _end(tx: Transaction, ends: Sequence[ItemEnd]) -> None:
@@ -297,13 +337,31 @@ def _end(tx: Transaction, ends: Sequence[ItemEnd]) -> None:
 def _retry(tx: Transaction, ends: Sequence[tuple[ItemEnd, _Live]]) -> None:
     """Make items ready again, after a while, and rather on another node."""
     rows = []
+    lanes = _moved(tx, [end for end, _ in ends if end.newer_than])
     for it, row in ends:
         not_before = tx.now_us + round(it.delay_s * 1_000_000)
         avoid = it.node_id if it.outcome in AVOIDED else None
         rows.append((it.item_id, not_before, it.failures, it.losses, avoid))
-        whose = (it.item_id, it.run_id, it.job_id, it.lane_id)
+        whose = (it.item_id, it.run_id, it.job_id, lanes.get(it.item_id, it.lane_id))
         tx.ready.append(Ready(*whose, row.start_by_at, not_before, it.attempt, it.failures, it.losses, avoid))
     tx.write(_AGAIN, rows)
+    tx.write(_MOVE, list(lanes.items()))
+
+
+def _moved(tx: Transaction, ends: Sequence[ItemEnd]) -> dict[int, int]:
+    """The lanes of items that only a node of a newer release may have from now on."""
+    if not ends:
+        return {}
+    c = schema.lane.c
+    found = tx.conn.execute(select(c.id, c.spec).where(tx.dialect.among(c.id, {end.lane_id for end in ends})))
+    specs = {row.id: row.spec for row in found}
+    wanted = {
+        end.item_id: spec
+        for end in ends
+        if end.lane_id in specs and (spec := for_newer(specs[end.lane_id], end.newer_than)) is not None
+    }
+    ids = ids_of_specs(tx.conn, tx.dialect, wanted.values(), tx.now_us) if wanted else {}
+    return {item_id: ids[spec] for item_id, spec in wanted.items()}
 
 
 def _write_attempts(tx: Transaction, ends: Sequence[ItemEnd]) -> None:
@@ -330,4 +388,4 @@ def _drop_asked(tx: Transaction, item_ids: Sequence[int]) -> None:
     """Items that were asked to stop while they were still on their node."""
     if item_ids:
         wanted = tx.dialect.among(schema.queue.c.item_id, item_ids)
-        cancel_outside(tx, tx.conn.execute(select(schema.queue).where(wanted)).all())
+        cancel_held(tx, tx.conn.execute(select(schema.queue).where(wanted)).all())

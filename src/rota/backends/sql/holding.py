@@ -37,7 +37,8 @@ class Holding(Placing):
             tx.read_clock()
             j = schema.job.c
             due = select(j.id).where(j.next_fire_at <= tx.now_us + SLACK_US, *within(tenant, project))
-            tx.conn.execute(self._dialect.locked(due.order_by(j.id))).all()
+            locked = tx.conn.scalars(self._dialect.locked(due.order_by(j.id))).all()
+            self._dialect.touch(tx.conn, [f"job:{job_id}" for job_id in locked])
 
         await self._transact(write)
         await self._transact(wait)

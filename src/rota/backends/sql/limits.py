@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Row, delete, select
 
+from rota.backends.readable import reads
 from rota.backends.sql import schema
 from rota.backends.sql.sets import Change
 from rota.backends.sql.transaction import Transaction
@@ -17,6 +18,7 @@ _REMEMBER = Change(schema.limit, ("name",), ("recent",))
 _SET = Change(schema.limit, ("name",), ("cap", "weight", "rate_max", "rate_us", "is_set"))
 
 
+@reads("limit")
 def limit_of(row: Row[Any]) -> Limit:
     rate = None if row.rate_max is None else Rate(max=row.rate_max, period_s=row.rate_us / 1_000_000)
     recent = decode(row.recent, tuple[tuple[int, int], ...])

@@ -1,4 +1,4 @@
-"""Nodes: join, renew, drain, leave.
+"""Nodes: join, renew, drain; how they leave is in `leaving.py`.
 
 A node is believed alive while it has a lease row. A renewal touches that row only, on a connection of its own. A node
 whose name is taken by a newer incarnation is fenced: it renews no more, and is rescued when its lease is over.
@@ -7,26 +7,32 @@ whose name is taken by a newer incarnation is fenced: it renews no more, and is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
+import structlog
 from sqlalchemy import BigInteger, Connection, Row, Select, Update, and_, bindparam, delete, or_, select, true, update
 
 from rota.backends.numbers import number_of
+from rota.backends.record import LOST
 from rota.backends.sql import schema
 from rota.backends.sql.dialect import Dialect
-from rota.backends.sql.queue import READY
+from rota.backends.sql.history import LAST, UNSETTLED, Rows, raised, run_through
 from rota.backends.sql.reading import Reading
+from rota.backends.sql.receipts import NAMED_MAX
 from rota.backends.sql.rows import from_us
 from rota.backends.sql.transaction import Transaction
 from rota.model.dispatch import Ready
-from rota.model.node import Joined, Members, NewNode, Node, NodeState
-from rota.model.value import decode, encode
+from rota.model.node import UNREADABLE, Joined, Members, NewNode, Node, NodeState, Place, settle_us
+from rota.model.value import Json, decode, encode
 
 ONLINE, DRAINING, DISCONNECTED, OFFLINE = (str(state) for state in NodeState)
+_STATES = frozenset(str(state) for state in NodeState)
+NOWHERE = Place(host="", boot_id="", pid_namespace="", pid=0, pid_started=0)
 
-GIVEN_BACK = {"state": READY, "node_id": None, "round": None, "assigned_at": None, "started_at": None}
+log = structlog.get_logger()
 
 
 class Membership(Reading):
@@ -35,9 +41,64 @@ class Membership(Reading):
     async def join(self, node: NewNode, *, lease_s: float) -> Joined:
         return await self._transact(lambda tx: self._join(tx, node, lease_s))
 
-    async def renew(self, node_id: int, *, lease_s: float, busy: float) -> bool:
+    async def renew(self, node_id: int, *, lease_s: float, busy: float) -> int | None:
         renewal = {"node": node_id, "for_us": round(lease_s * 1_000_000), "score": round(busy * 100)}
-        return await self._db.beat(lambda conn: conn.execute(_renewed(self._dialect), renewal).rowcount) == 1
+
+        def work(conn: Connection) -> tuple[bool, tuple[int, int | None, int]]:
+            kept = conn.execute(_renewed(self._dialect), renewal).rowcount == 1
+            generation, beat, next_id = conn.execute(_STANDING, {"node": node_id}).one()
+            return kept, (int(generation), beat, next_id)
+
+        kept, found = await self._db.beat(work)
+        await self._look_back(node_id, kept, *found)
+        await self._name_what_was_lost()
+        return self._heeded if kept else None
+
+    async def settle(self, node_id: int, ended: Sequence[tuple[int, int]]) -> None:
+        named: list[Json] = [f"{item_id}.{attempt}" for item_id, attempt in ended[:NAMED_MAX]]
+
+        def work(tx: Transaction) -> None:
+            tx.read_clock()
+            tx.conn.execute(delete(schema.meta).where(schema.meta.c.name == f"{UNSETTLED}{node_id}"))
+            if ended:
+                tx.record(LOST, {"node": node_id, "begun_lost": len(ended), "begun": named})
+            tx.is_news = True
+
+        await self._transact(work)
+
+    async def raised(self) -> tuple[datetime, str] | None:
+        m = schema.meta.c
+        value = await self._db.read(lambda conn: conn.scalar(select(m.value).where(m.name == LAST)))
+        if value is None:
+            return None
+        at, _, why = value.partition(" ")
+        return from_us(int(at)), why
+
+    async def raise_generation(self, why: str, *, above: int | None = None) -> int:
+        def work(tx: Transaction) -> int:
+            def run(statement: str) -> Rows:
+                found = tx.conn.exec_driver_sql(statement)
+                return found.all() if found.returns_rows else ()
+
+            statements = raised(why, now=str(tx.dialect.now_us(tx.conn)), above=above, lock=self._dialect.row_lock)
+            return run_through(statements, run)
+
+        generation = await self._transact(work)
+        self._heed(generation)
+        return generation
+
+    async def _look_back(self, node_id: int, kept: bool, generation: int, beat: int | None, next_id: int) -> None:
+        """See whether the store still has what it acknowledged to this node before; if not, raise its generation."""
+        known = self._beats.get(node_id, 0)
+        seen = self._heeded or generation
+        went_back = next_id <= node_id or (beat is not None and beat < known + kept)
+        if generation < seen or (generation == seen and went_back):
+            why = f"node {node_id} had renewed its lease {known} times, and the store knows of {beat or 0}"
+            self._beats[node_id] = known + 1  # if this fails, the next renewal finds the same
+            await self.raise_generation(why, above=seen)
+        else:
+            self._heed(generation)
+        self._beats[node_id] = beat or 0
 
     async def advertise(self, node_id: int, handlers: Sequence[str], digests: Mapping[str, str]) -> None:
         def work(tx: Transaction) -> None:
@@ -63,9 +124,6 @@ class Membership(Reading):
 
         await self._transact(work)
 
-    async def leave(self, node_id: int) -> None:
-        await self._transact(lambda tx: self._leave(tx, node_id))
-
     async def evict(self) -> int | None:
         return await self._db.read(self._dialect.evict)
 
@@ -84,9 +142,10 @@ class Membership(Reading):
         namesakes = tx.conn.execute(select(n.id, n.joined).where(n.name == node.name, n.left_at.is_(None))).all()
         generation = self._generation(tx.conn)
         for row in namesakes:
-            if decode(row.joined, NewNode).incarnation == node.incarnation:
-                return Joined(id=row.id, generation=generation, number=decode(row.joined, NewNode).number)
-        node = msgspec.structs.replace(node, number=self._number(tx, node))
+            known = joined_of(node.name, row.joined)
+            if known.incarnation == node.incarnation:
+                return Joined(id=row.id, generation=generation, number=known.number)
+        node = msgspec.structs.replace(node, number=self._number(tx, node), lease_s=lease_s)
         fenced = self._dialect.among(lease.node_id, [row.id for row in namesakes])
         if namesakes:
             tx.conn.execute(update(schema.lease).where(fenced).values(fenced=1))
@@ -109,18 +168,6 @@ class Membership(Reading):
             self._dialect.insert(conn, schema.number, [(node.group, number, node.name)])
         return number
 
-    def _leave(self, tx: Transaction, node_id: int) -> None:
-        interrupt_rounds(tx)
-        q = schema.queue.c
-        query = select(schema.queue).where(q.node_id == node_id).order_by(q.item_id)
-        rows = tx.conn.execute(self._dialect.locked(query)).all()
-        tx.read_clock()
-        if rows:
-            mine = self._dialect.among(q.item_id, [row.item_id for row in rows])
-            tx.conn.execute(update(schema.queue).where(mine).values(GIVEN_BACK))
-            tx.ready += [ready_of(row) for row in rows]
-        give_up(tx, node_id, OFFLINE)
-
 
 def lock_dispatch(tx: Transaction) -> Row[Any]:
     """Take the lock under which rounds are made: the first lock of a transaction."""
@@ -137,6 +184,20 @@ def interrupt_rounds(tx: Transaction) -> None:
 @lru_cache
 def _dispatch_lock(dialect: Dialect) -> Select[Any]:
     return dialect.locked(select(schema.dispatch).where(schema.dispatch.c.id == 1))
+
+
+def has_unsettled(tx: Transaction) -> bool:
+    """Whether a node may execute something that the store gave it and has lost. One that has not settled has not moved
+    its switches on since the generation was raised, so after a lease they have acted."""
+    m, n = schema.meta.c, schema.node.c
+    listed = tx.conn.execute(select(m.name, m.value).where(m.name.startswith(UNSETTLED))).all()
+    since = {int(row.name.removeprefix(UNSETTLED)): int(row.value) for row in listed}
+    if not since:
+        return False
+    living = select(n.id, n.name, n.joined).join(schema.lease, schema.lease.c.node_id == n.id)
+    nodes = tx.conn.execute(living.where(tx.dialect.among(n.id, list(since)))).all()
+    now_us = tx.dialect.now_us(tx.conn)
+    return any(now_us < since[row.id] + settle_us(joined_of(row.name, row.joined)) for row in nodes)
 
 
 def give_up(tx: Transaction, node_id: int, state: str) -> None:
@@ -166,6 +227,14 @@ def ready_of(row: Row[Any]) -> Ready:
     )
 
 
+_STANDING = select(
+    schema.meta.c.value.label("generation"),
+    select(schema.lease.c.beat).where(schema.lease.c.node_id == bindparam("node")).scalar_subquery().label("beat"),
+    select(schema.counter.c.next).where(schema.counter.c.name == "node").scalar_subquery().label("next_id"),
+).where(schema.meta.c.name == "generation")
+"""What a node compares with what it knows."""
+
+
 @lru_cache
 def _renewed(dialect: Dialect) -> Update:
     lease = schema.lease.c
@@ -190,15 +259,23 @@ def members_query(dialect: Dialect, *, gone: bool = False, targets: bool = False
     return select(moment.c.now, nodes).select_from(moment.outerjoin(nodes, true()))
 
 
-joined_of = lru_cache(maxsize=1000)(lambda text: decode(text, NewNode))
-"""What nodes say of themselves changes rarely, and is asked for in every round."""
+@lru_cache(maxsize=1000)
+def joined_of(name: str, text: str) -> NewNode:
+    """What a node says of itself; that changes rarely, and is asked for in every round. Of one that is not to be
+    understood, its name is known: it is there and may be rescued, but nothing is given to it from here."""
+    try:
+        return decode(text, NewNode)
+    except msgspec.MsgspecError as fault:
+        log.error("store.unreadable", record=f"node {name}", reason=str(fault))  # noqa: TRY400 - no traceback
+        return NewNode(name=name, incarnation="", place=NOWHERE, version=UNREADABLE)
 
 
 def _node_of(row: Row[Any]) -> Node:
-    state = NodeState.DRAINING if row.state == ONLINE and row.drained else NodeState(row.state)
+    known = row.state in _STATES and not (row.state == ONLINE and row.drained)
+    state = NodeState(row.state) if known else NodeState.DRAINING  # so is one in a state that a newer release knows
     return Node(
         id=row.id,
-        joined=joined_of(row.joined),
+        joined=joined_of(row.name, row.joined),
         state=state,
         busy=0.0 if row.busy is None else row.busy / 100,
         joined_at=from_us(row.joined_at),

@@ -14,7 +14,7 @@ from rota.backends.sql import schema
 from rota.errors import StoreRefused
 
 VERSION_TABLE = "rota_schema"
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """The migrations of this release, in order; a test compares them with the files."""
 
 

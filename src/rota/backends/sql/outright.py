@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rota.backends.sql import schema
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.queue import READY, clean
+from rota.backends.sql.receipts import receipts_of
 from rota.backends.sql.sets import array_text
 from rota.backends.sql.transaction import CHUNK, Transaction
 from rota.model.dispatch import ItemEnd
@@ -34,7 +36,9 @@ def end_outright(tx: Transaction, ends: Sequence[ItemEnd]) -> set[int]:
     tx.is_sent = True
     found = tx.conn.exec_driver_sql(_END, (*map(array_text, columns), arrival_id)).all()
     tx.now_us = int(found[0].now)
-    return {end.item_id for end in ends} - {row.item_id for row in found}
+    ended = {row.item_id for row in found}
+    tx.receipts.extend(receipts_of(schema.attempt, [(it.item_id, it.attempt) for it in ends if it.item_id in ended]))
+    return {end.item_id for end in ends} - ended
 
 
 def _row(end: ItemEnd) -> tuple[Any, ...]:
@@ -54,6 +58,7 @@ _END = """
     ), gone AS (
         DELETE FROM rota_queue AS q USING over
         WHERE q.item_id = over.item_id AND q.attempt = over.attempt AND q.state <> 'ready'
+        AND q.round IS NOT DISTINCT FROM coalesce(over.round, q.round)
         RETURNING q.item_id
     ), ended AS (
         UPDATE rota_item AS i SET state = over.state, ended_at = now, result = over.result, message = over.message

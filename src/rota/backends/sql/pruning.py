@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Table, and_, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, select
 
 from rota.backends.sql import schema
 from rota.backends.sql.alarming import forget_alarms
+from rota.backends.sql.lanes import forget_lanes
 from rota.backends.sql.standing import Queue
-from rota.backends.sql.transaction import Transaction
+from rota.backends.sql.transaction import RUN, Transaction
 from rota.model.standing import Pruned, Retention
 
 ITEMS_MAX = 20_000
@@ -25,6 +26,16 @@ class Pruning(Queue):
     async def prune(self, wanted: Retention, *, limit: int) -> Pruned:
         return await self._transact(lambda tx: self._prune(tx, wanted, limit))
 
+    async def forgotten(self, run_ids: Sequence[int]) -> Sequence[int]:
+        r, c = schema.run.c, schema.counter.c
+
+        def work(conn: Connection) -> list[int]:
+            kept = set(conn.scalars(select(r.id).where(self._dialect.among(r.id, run_ids))))
+            given = conn.scalar(select(c.next).where(c.name == RUN)) or 0
+            return [it for it in run_ids if it < given and it not in kept]
+
+        return await self._db.read(work)
+
     def _prune(self, tx: Transaction, wanted: Retention, limit: int) -> Pruned:
         tx.read_clock()
         run_ids = self._bounded(tx, self._old_runs(tx, wanted, limit))
@@ -35,6 +46,7 @@ class Pruning(Queue):
         rows += forget_alarms(tx, history, limit)
         rows += self._forget_keys(tx, limit)
         rows += self._forget_nodes(tx, tx.now_us - _us(wanted.age_s), limit)
+        rows += forget_lanes(tx.conn, self._dialect, tx.now_us, _us(wanted.age_s), limit)
         return Pruned(run_ids=tuple(run_ids), rows=rows)
 
     def _old_runs(self, tx: Transaction, wanted: Retention, limit: int) -> list[int]:

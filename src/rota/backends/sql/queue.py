@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, and_, delete, or_, select, update
 
+from rota.backends.readable import reads
 from rota.backends.sql import schema
 from rota.backends.sql.database import Lost
 from rota.backends.sql.rows import from_us
@@ -86,7 +87,7 @@ def ask_to_stop(tx: Transaction, run_ids: Sequence[int]) -> tuple[int, int]:
     withdraw(tx, waiting)
     cancel_items(tx, waiting)
     outside = [row for row in rows if row.state == RUNNING and row.node_id is None]
-    cancel_outside(tx, outside)
+    cancel_held(tx, outside)
     asked = [row for row in rows if row.state != READY and row.node_id is not None]
     if asked:
         q = schema.queue.c
@@ -96,15 +97,27 @@ def ask_to_stop(tx: Transaction, run_ids: Sequence[int]) -> tuple[int, int]:
     return len(waiting) + len(outside), len(asked)
 
 
-def cancel_outside(tx: Transaction, rows: Sequence[Row[Any]]) -> None:
-    """End items whose client has not reported their end: there is no process to stop."""
+def cancel_held(tx: Transaction, rows: Sequence[Row[Any]], node: str = "") -> None:
+    """End items that have no process to stop: their client, or a node that leaves, will not report their end."""
     if not rows:
         return
     ids = [row.item_id for row in rows]
     tx.conn.execute(delete(schema.queue).where(tx.dialect.among(schema.queue.c.item_id, ids)))
     cancel_items(tx, ids)
     lines = [
-        (row.item_id, row.attempt, "", row.round, row.assigned_at, row.started_at, tx.now_us, CANCELLED, None, None, 0)
+        (
+            row.item_id,
+            row.attempt,
+            node,
+            row.round,
+            row.assigned_at,
+            row.started_at,
+            tx.now_us,
+            CANCELLED,
+            None,
+            None,
+            0,
+        )
         for row in rows
     ]
     tx.write(Insert(schema.attempt), lines)
@@ -124,6 +137,7 @@ def unstarted() -> Any:
     return or_(waits, schema.queue.c.state == READY)
 
 
+@reads("item of the queue")
 def queued_of(row: Row[Any]) -> Queued:
     """A live item from a row with every column, in the order of the table."""
     item_id, run_id, job_id, lane_id, state, start_by, not_before, attempt, failures, losses, *rest = tuple(row)

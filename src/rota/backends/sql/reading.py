@@ -15,15 +15,24 @@ from sqlalchemy import Connection, Select, and_, func, literal, null, select, tu
 
 from rota.backends.record import ended_state
 from rota.backends.sql import schema
-from rota.backends.sql.deciding import Deciding
+from rota.backends.sql.deciding import Deciding, runs_by_id
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.queue import RUNNING, queued_of
-from rota.backends.sql.rows import attempt_of, event_of, from_us, item_of, job_of, run_of
+from rota.backends.sql.rows import (
+    attempt_of,
+    definition_of,
+    event_of,
+    from_us,
+    item_of,
+    job_of,
+    lane_as_known,
+    lane_of,
+    run_of,
+)
 from rota.model.job import Definition, Job, JobName
 from rota.model.plan import JobFilter, RunFilter
 from rota.model.run import Event, Item, Loads, Run
-from rota.model.value import decode
-from rota.model.work import AttemptRecord, Queued
+from rota.model.work import AttemptRecord, Lane, Queued
 
 TOGETHER = 50
 """Up to so many items are read with their runs in one statement, each with all of its run: a round trip costs more."""
@@ -41,7 +50,7 @@ class Reading(Deciding):
 
     async def jobs(self, wanted: JobFilter) -> tuple[Job, ...]:
         j = schema.job.c
-        query = select(schema.job).where(j.id > wanted.after_id, j.state.in_([str(it) for it in wanted.states]))
+        query = select(schema.job).where(j.state.in_([str(it) for it in wanted.states]))
         if wanted.ids is not None:
             query = query.where(self._dialect.among(j.id, wanted.ids))
         if wanted.tenant is not None:
@@ -49,7 +58,20 @@ class Reading(Deciding):
         if wanted.project is not None:
             query = query.where(j.project == wanted.project)
         query = query.order_by(j.id).limit(wanted.limit)
-        return tuple(job_of(row) for row in await self._db.read(lambda conn: conn.execute(query).all()))
+
+        def work(conn: Connection) -> list[Job]:
+            """Full pages: a shorter one is the last."""
+            found: list[Job] = []
+            after_id = wanted.after_id
+            while len(found) < wanted.limit:
+                rows = conn.execute(query.where(j.id > after_id)).all()
+                found += self._readings.all(rows, job_of)
+                if len(rows) < wanted.limit:
+                    break
+                after_id = rows[-1].id
+            return found[: wanted.limit]
+
+        return tuple(await self._db.read(work))
 
     async def definitions(self, versions: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], Definition]:
         v = schema.job_version.c
@@ -59,7 +81,8 @@ class Reading(Deciding):
         )
         found = await self._db.read(lambda conn: conn.execute(query).all())
         asked = set(versions)
-        return {(it.job_id, it.version): decode(it.definition, Definition) for it in found if (it[0], it[1]) in asked}
+        read = self._readings.pairs([it for it in found if (it[0], it[1]) in asked], definition_of)
+        return {(it.job_id, it.version): definition for it, definition in read}
 
     async def run(self, run_id: int) -> Run | None:
         found = await self.runs_of([run_id])
@@ -88,17 +111,28 @@ class Reading(Deciding):
     async def loads(self, item_ids: Sequence[int], run_ids: Sequence[int] = ()) -> Loads:
         def work(conn: Connection) -> Loads:
             wanted = {"ids": self._dialect.listed(item_ids)}
-            found = self._dialect.fetched(conn.execute(_items_by_id(self._dialect), wanted))
-            items = [item_of(row) for row in found]
-            return Loads(items, self._runs_by_id(conn, run_ids))
+            rows = self._dialect.fetched(conn.execute(_items_by_id(self._dialect), wanted))
+            by_id = {"ids": self._dialect.listed(run_ids)}
+            runs = conn.execute(runs_by_id(self._dialect), by_id).all() if run_ids else []
+            return self._loaded([tuple(row) for row in rows], [tuple(row) for row in runs])
 
         def together(conn: Connection) -> Loads:
             wanted = {"ids": self._dialect.listed(item_ids), "run_ids": self._dialect.listed(run_ids)}
             found = [tuple(row) for row in conn.execute(_items_and_runs(self._dialect), wanted)]
             runs = {row[_WIDTH:] for row in found if row[_WIDTH] is not None}
-            return Loads([item_of(row[:_WIDTH]) for row in found], [run_of(row) for row in runs])
+            return self._loaded([row[:_WIDTH] for row in found], list(runs))
 
         return await self._db.read(together if run_ids and 0 < len(item_ids) <= TOGETHER else work)
+
+    def _loaded(self, items: Sequence[tuple[Any, ...]], runs: Sequence[tuple[Any, ...]]) -> Loads:
+        read, ran = self._readings.all(items, item_of), self._readings.all(runs, run_of)
+        unread: set[int] = set()
+        if len(read) < len(items):
+            known = {item.id for item in read}
+            unread |= {row[1] for row in items if row[0] not in known}
+        if len(ran) < len(runs):
+            unread |= {row[0] for row in runs} - {run.id for run in ran}
+        return Loads(read, ran, frozenset(unread))
 
     async def queued(
         self,
@@ -117,7 +151,7 @@ class Reading(Deciding):
         if expired:
             now = self._dialect.statement_now_us()
             query = query.where(q.state == RUNNING, q.node_id.is_(None), q.expires_at <= now)
-        return tuple(queued_of(row) for row in await self._db.read(lambda conn: conn.execute(query).all()))
+        return tuple(self._readings.all(await self._db.read(lambda conn: conn.execute(query).all()), queued_of))
 
     async def asked_to_cancel(self, item_ids: Sequence[int]) -> tuple[int, ...]:
         q = schema.queue.c
@@ -128,7 +162,7 @@ class Reading(Deciding):
         a, i = schema.attempt.c, schema.item.c
         query = select(schema.attempt).join(schema.item, i.id == a.item_id).where(i.run_id == run_id)
         query = query.order_by(a.ended_at, a.item_id, a.attempt)
-        return tuple(attempt_of(row) for row in await self._db.read(lambda conn: conn.execute(query).all()))
+        return tuple(self._readings.all(await self._db.read(lambda conn: conn.execute(query).all()), attempt_of))
 
     async def events(
         self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100
@@ -140,7 +174,13 @@ class Reading(Deciding):
         if job_id is not None:
             query = query.where(e.job_id == job_id)
         found = await self._db.read(lambda conn: conn.execute(query).all())
-        return tuple(event_of(row) for row in reversed(found))
+        return tuple(self._readings.all(reversed(found), event_of))
+
+    def _lanes_of(self, rows: Sequence[Any]) -> dict[int, Lane]:
+        """Lanes by their ids. Of one of a newer release, as much as is understood."""
+        lanes = {row.id: lane for row, lane in self._readings.pairs(rows, lane_of)}
+        unread = [row for row in rows if row.id not in lanes]
+        return lanes | {row.id: known for row in unread if (known := lane_as_known(row)) is not None}
 
     async def generation(self) -> int:
         return await self._db.read(self._generation)
@@ -160,7 +200,7 @@ class Reading(Deciding):
             last = conn.execute(select(r.created_at, r.id).where(r.id == wanted.before_id)).first()
             if last is not None:
                 query = query.where(tuple_(r.created_at, r.id) < tuple_(literal(last.created_at), literal(last.id)))
-        found = self._derived(conn, [run_of(row) for row in conn.execute(query)])
+        found = self._derived(conn, self._readings.all(conn.execute(query), run_of))
         return tuple(run for run in found if not wanted.states or run.state in wanted.states)
 
     def _derived(self, conn: Connection, runs: Sequence[Run]) -> Sequence[Run]:

@@ -1,23 +1,24 @@
 """Rounds: who has the dispatch lock gives ready items to nodes.
 
-The lock is a statement of its own; all that is counted is read in later ones (M6, M7). A board filled under the same
-epoch learns what arrived; any other is rebuilt from the queue, after the arrivals were emptied and never before:
-what comes between the two is learned twice, which does no harm, instead of never.
+The lock is a statement of its own; all that is counted is read in later ones (M6, M7). A board that knows the last
+round of this very holder and epoch learns what arrived; any other is rebuilt from the queue, after the arrivals were
+emptied and never before: what comes between the two is learned twice, which does no harm, instead of never.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import Select, bindparam, case, func, select
 
+from rota.backends.readable import reads
 from rota.backends.sql import schema
 from rota.backends.sql.dialect import Dialect
 from rota.backends.sql.limits import limit_of, remember
-from rota.backends.sql.members import Membership, joined_of, lock_dispatch, members_query
-from rota.backends.sql.queue import ASSIGNED, READY
+from rota.backends.sql.members import Membership, has_unsettled, joined_of, lock_dispatch, members_query
+from rota.backends.sql.queue import ASSIGNED, READY, RUNNING
 from rota.backends.sql.sets import Change, Insert, Remove
 from rota.backends.sql.transaction import Transaction
 from rota.backends.sql.unlocked import look, write
@@ -35,7 +36,7 @@ from rota.model.dispatch import (
     Target,
 )
 from rota.model.value import decode, encode
-from rota.model.work import Lane
+from rota.model.work import Limit
 
 _GIVE = Change(
     schema.queue,
@@ -50,6 +51,9 @@ _STATE = Change(schema.dispatch, ("id",), ("holder", "epoch", "round", "next_at"
 
 class Rounds(Membership):
     """Dispatch, and what nodes read of it."""
+
+    _is_settled = True
+    """Whether no node executes what the store has lost, as far as the last round under the lock knows."""
 
     async def dispatch(self, node_id: int, board: Board, *, batch_max: int) -> Round:
         tries: list[Transaction] = []
@@ -69,7 +73,7 @@ class Rounds(Membership):
 
         try:
             done = None
-            if self._dialect.writes_in_one and board.epoch is not None and not board.is_rated:
+            if self._dialect.writes_in_one and board.epoch is not None and not board.is_rated and self._is_settled:
                 done = await self._transact(unlocked, at_once=True)
                 tries.clear()
             return await self._transact(work) if done is None else done
@@ -90,26 +94,34 @@ class Rounds(Membership):
     async def granted(self, node_id: int, after_round: int) -> tuple[Grant, ...]:
         wanted = {"node": node_id, "after": after_round}
         found = await self._db.read(lambda conn: conn.execute(_GRANTED, wanted).all())
-        return tuple(Grant(round=row.round, at_us=row.at, items=decode(row.data, tuple[Granted, ...])) for row in found)
+        return tuple(self._readings.all(found, _grant))  # what is missing, its node gives back when it looks
 
     def _round(self, tx: Transaction, node_id: int, board: Board, batch_max: int) -> Round:
         lock = lock_dispatch(tx)
-        took_over = lock.holder != node_id or board.epoch != lock.epoch
-        epoch = lock.epoch + took_over
         arrivals = self._dialect.taken_arrivals(tx.conn)
-        if lock.changes != board.changes:
-            board.set_limits([limit_of(row) for row in tx.conn.execute(select(schema.limit))])
-            board.changes = lock.changes
+        learned = self._learned(arrivals)
+        took_over = (lock.holder, lock.epoch, lock.round) != (node_id, board.epoch, board.round) or learned is None
+        epoch = lock.epoch + took_over
         if took_over:
+            board.forget()
+        if took_over or lock.changes != board.changes:  # others remember starts without counting a change
+            board.set_limits(self._all_limits(tx))
+            board.changes = lock.changes
+        if took_over or learned is None:
             self._rebuild(tx, board)
         else:
-            self._learn(tx, board, arrivals)
+            self._learn(tx, board, learned)
+        if board.unbegun:
+            board.begin(self._begun(tx, board.unbegun))
         board.epoch = epoch
+        if took_over or not self._is_settled:  # a generation that was raised is a take-over
+            self._is_settled = not has_unsettled(tx)
         targets = self._targets(tx)
-        plan = board.plan(tx.now_us, targets, batch_max)
+        plan = board.plan(tx.now_us, targets if self._is_settled else [], batch_max)
         number = lock.round + 1
         remember(tx, plan.limits)
         is_new = bool(plan.given or arrivals or took_over)
+        board.round = lock.round + is_new
         if is_new or plan.next_us != lock.next_at:
             tx.write(_STATE, [(1, node_id, epoch, lock.round + is_new, plan.next_us)])
         grants = _grants(plan.given, number, tx.now_us)
@@ -134,9 +146,13 @@ class Rounds(Membership):
     def _unlocked_round(self, tx: Transaction, node_id: int, board: Board, batch_max: int) -> Round | None:
         """A round as `unlocked` says; none if it must be made under the lock."""
         seen = look(tx)
-        if (seen.holder, seen.epoch, seen.changes) != (node_id, board.epoch, board.changes):
+        known = (node_id, board.epoch, board.round, board.changes)
+        if (seen.holder, seen.epoch, seen.round, seen.changes) != known:
             return None
-        self._learn(tx, board, [(kind, data) for _, kind, data in seen.arrivals])
+        learned = self._learned([(kind, data) for _, kind, data in seen.arrivals])
+        if learned is None:
+            return None
+        self._learn(tx, board, learned)
         if board.is_rated:  # by what just arrived: starts must be remembered, which this write does not
             board.forget()
             return None
@@ -147,6 +163,7 @@ class Rounds(Membership):
         if (is_new or plan.next_us != seen.next_us) and not write(tx, seen, number, plan.next_us, plan.given, grants):
             board.forget()
             return None
+        board.round = number
         return Round(
             round=number,
             now_us=seen.now_us,
@@ -157,36 +174,59 @@ class Rounds(Membership):
             grants=grants,
         )
 
-    def _learn(self, tx: Transaction, board: Board, arrivals: Sequence[tuple[str, str | bytes]]) -> None:
-        learned = [_arrival(kind, data) for kind, data in arrivals]
+    def _learned(self, arrivals: Sequence[tuple[str, str | bytes]]) -> list[Arrival] | None:
+        """What has arrived; none if something of it is not to be understood, and the queue must be asked."""
+        learned = self._readings.all(arrivals, _arrival)
+        return learned if len(learned) == len(arrivals) else None
+
+    def _learn(self, tx: Transaction, board: Board, learned: Sequence[Arrival]) -> None:
         self._know_lanes(tx, board, {item.lane_id for arrival in learned for item in arrival.ready})
+        lanes = board.lanes
+        if any(item.lane_id not in lanes for arrival in learned for item in arrival.ready):
+            learned = [it._replace(ready=[item for item in it.ready if item.lane_id in lanes]) for it in learned]
         board.take(learned)
+
+    def _all_limits(self, tx: Transaction) -> list[Limit]:
+        """One that cannot be read counts as full."""
+        rows = tx.conn.execute(select(schema.limit)).all()
+        read = self._readings.all(rows, limit_of)
+        if len(read) < len(rows):
+            known = {limit.name for limit in read}
+            read += [Limit(name=row.name, cap=0) for row in rows if row.name not in known]
+        return read
 
     def _rebuild(self, tx: Transaction, board: Board) -> None:
         """The seats are read first: an item that is given back between the two statements is counted, then told."""
         q = schema.queue.c
-        taken = select(q.item_id, q.lane_id, q.node_id, q.attempt).where(q.state != READY)
+        given_us = case((q.state == ASSIGNED, q.assigned_at))
+        taken = select(q.item_id, q.lane_id, q.node_id, q.attempt, given_us).where(q.state != READY)
         seated = [Seated(*row) for row in tx.conn.execute(taken)]
         ready = [Ready(*row) for row in tx.conn.execute(_WAITING)]
         self._know_lanes(tx, board, {it.lane_id for it in ready} | {it.lane_id for it in seated})
-        board.rebuild(ready, seated)
+        lanes = board.lanes
+        board.rebuild([it for it in ready if it.lane_id in lanes], [it for it in seated if it.lane_id in lanes])
+
+    def _begun(self, tx: Transaction, item_ids: Collection[int]) -> list[tuple[int, int, int]]:
+        """Which of these have begun, and when."""
+        theirs = self._dialect.among(schema.queue.c.item_id, item_ids)
+        return [(row.item_id, row.attempt, row.started_at) for row in tx.conn.execute(_BEGUN.where(theirs))]
 
     def _know_lanes(self, tx: Transaction, board: Board, lane_ids: set[int]) -> None:
         unknown = lane_ids - board.lanes.keys()
         if unknown:
             c = schema.lane.c
             found = tx.conn.execute(select(c.id, c.spec).where(self._dialect.among(c.id, unknown)))
-            board.lanes.update({row.id: decode(row.spec, Lane) for row in found})
+            board.lanes.update(self._lanes_of(found.all()))
 
     def _targets(self, tx: Transaction) -> list[Target]:
         """Read the clock, and the executors that may be given something."""
         found = tx.conn.execute(members_query(self._dialect, targets=True)).all()
         tx.now_us = int(found[0].now)
-        nodes = [(row, joined_of(row.joined)) for row in found if row.id is not None]
+        nodes = [(row, joined_of(row.name, row.joined)) for row in found if row.id is not None]
         return [
-            Target(row.id, row.name, node.group, node.seats, frozenset(node.handlers), row.busy / 100)
+            Target(row.id, row.name, node.group, node.seats, frozenset(node.handlers), row.busy / 100, node.version)
             for row, node in nodes
-            if node.seats > 0
+            if node.takes_items and not node.is_void(row.until_at, tx.now_us)
         ]
 
     def _given(self, tx: Transaction, board: Board, given: Sequence[Given], number: int) -> Sequence[Given]:
@@ -221,6 +261,11 @@ _WAITING = select(
 ).where(schema.queue.c.state == READY)
 
 
+_BEGUN = select(schema.queue.c.item_id, schema.queue.c.attempt, schema.queue.c.started_at).where(
+    schema.queue.c.state == RUNNING, schema.queue.c.started_at.is_not(None)
+)
+
+
 @lru_cache
 def _pulse(dialect: Dialect) -> Select[Any]:
     d, a, g = schema.dispatch.c, schema.arrival.c, schema.grant.c
@@ -241,7 +286,18 @@ _GRANTED = (
 )
 
 
-def _arrival(kind: str, data: str | bytes) -> Arrival:
+@reads("grant of round")
+def _grant(row: Any) -> Grant:
+    return Grant(round=row.round, at_us=row.at, items=decode(row.data, tuple[Granted, ...]))
+
+
+@reads("arrival")
+def _arrival(told: tuple[str, str | bytes]) -> Arrival:
+    kind, data = told
+    return _arrived(kind, data)
+
+
+def _arrived(kind: str, data: str | bytes) -> Arrival:
     if kind == ArrivalKind.READY:
         return Arrival(ArrivalKind.READY, ready=decode(data, list[Ready]))
     if kind == ArrivalKind.OUTSIDE:

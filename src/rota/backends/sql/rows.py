@@ -6,14 +6,18 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, overload
 
+import msgspec
 from sqlalchemy import Row
 
+from rota.backends.readable import reads
+from rota.errors import Unreadable
 from rota.model.job import Definition, Job
 from rota.model.moment import micros, moment
+from rota.model.node import UNREADABLE
 from rota.model.run import Event, Item, Run
 from rota.model.states import Cause, ItemState, JobState, Outcome, RunState, SkipReason
-from rota.model.value import decode, encode
-from rota.model.work import AttemptRecord, Work
+from rota.model.value import Value, decode, encode
+from rota.model.work import AttemptRecord, Lane, Work
 
 _JOB_STATES = {str(state): state for state in JobState}
 _ITEM_STATES = {str(state): state for state in ItemState}
@@ -37,9 +41,12 @@ def from_us(us: int | None) -> datetime | None:
     return None if us is None else moment(us)
 
 
+@reads("job", lambda row: f"{row[0]} ({row[1]}/{row[2]}/{row[3]})")
 def job_of(row: Row[Any]) -> Job:
     """A job from a row with every column, in the order of the table."""
-    id_, _, _, _, definition, digest, version, revision, state, slot, fire, settled, created, changed = tuple(row)
+    id_, _, _, _, definition, digest, version, revision, state, slot, fire, settled, created, changed, source = tuple(
+        row
+    )
     return Job(
         id=id_,
         definition=decode(definition, Definition),
@@ -52,7 +59,14 @@ def job_of(row: Row[Any]) -> Job:
         settled_at=from_us(settled),
         created_at=from_us(created),
         changed_at=from_us(changed),
+        source=source or "",
     )
+
+
+@reads("job", lambda row: f"{row[0]}, version {row[1]}")
+def definition_of(row: Any) -> Definition:
+    """The definition from a row of a version: job, version, definition."""
+    return decode(row.definition, Definition)
 
 
 def advance_row(job: Job) -> dict[str, Any]:
@@ -79,9 +93,11 @@ def job_row(job: Job) -> dict[str, Any]:
         **advance_row(job),
         "created_at": to_us(job.created_at),
         "changed_at": to_us(job.changed_at),
+        "source": job.source,
     }
 
 
+@reads("run")
 def run_of(row: Sequence[Any]) -> Run:
     """A run from a row that begins with every column, in the order of the table."""
     id_, job_id, version, cause, key, overlap_key, state, reason, slot, last_slot, slots, *rest = tuple(row)
@@ -133,6 +149,7 @@ def run_rows(runs: Iterable[Run]) -> list[tuple[Any, ...]]:
     ]
 
 
+@reads("item")
 def item_of(row: Sequence[Any]) -> Item:
     """An item from a row with every column, in the order of the table, and its live state, if it has one."""
     (id_, run_id, task, index, state, not_before, start_by, *rest, live) = tuple(row)
@@ -173,6 +190,7 @@ def item_rows(items: Iterable[Item]) -> list[tuple[Any, ...]]:
     ]
 
 
+@reads("line of history")
 def event_of(row: Row[Any]) -> Event:
     return Event(
         id=row.id,
@@ -203,6 +221,7 @@ def event_rows(events: Iterable[Event]) -> list[tuple[Any, ...]]:
     ]
 
 
+@reads("attempt", lambda row: f"{row[0]}.{row[1]}")
 def attempt_of(row: Row[Any]) -> AttemptRecord:
     """An attempt from a row with every column, in the order of the table."""
     item_id, attempt, node, round_, assigned, started, ended, outcome, code, message, log_bytes = tuple(row)
@@ -219,3 +238,37 @@ def attempt_of(row: Row[Any]) -> AttemptRecord:
         message=message or "",
         log_bytes=log_bytes,
     )
+
+
+@reads("lane")
+def lane_of(row: Any) -> Lane:
+    """A lane from a row with its id and its spec."""
+    return decode(row.spec, Lane)
+
+
+def lane_as_known(row: Any) -> Lane | None:
+    """The same. What is understood of a lane of a newer release is enough to count its items, which rounds of this one
+    give to nobody; none if nothing is."""
+    try:
+        return lane_of(row)
+    except Unreadable:
+        return _lane_in_part(row.spec)
+
+
+def _lane_in_part(spec: str) -> Lane | None:
+    try:
+        known = decode(spec, _KnownLane)
+    except msgspec.MsgspecError:
+        return None
+    fields = {name: getattr(known, name) for name in _KnownLane.__struct_fields__}
+    return Lane(**fields, handler=UNREADABLE)
+
+
+class _KnownLane(Value, frozen=True, kw_only=True):
+    """What names the limits that a lane counts against, and whom it is for."""
+
+    tenant: str
+    quota: str = "default"
+    group: str = "default"
+    job_id: int = 0
+    resources: tuple[str, ...] = ()

@@ -50,6 +50,7 @@ job = _table(
     Column("settled_at", BigInteger),
     Column("created_at", BigInteger, nullable=False),
     Column("changed_at", BigInteger, nullable=False),
+    Column("source", String(250)),
     UniqueConstraint("tenant", "project", "name", name="rota_job_name"),
     Index("rota_job_next_fire", "next_fire_at"),
 )
@@ -142,6 +143,7 @@ lane = _table(
     Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column("digest", String(64), nullable=False),
     Column("spec", _LONG_TEXT, nullable=False),
+    Column("used_at", BigInteger),
     UniqueConstraint("digest", name="rota_lane_digest"),
 )
 

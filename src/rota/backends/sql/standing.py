@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, select, tuple_
+from sqlalchemy import Connection, and_, func, or_, select, tuple_
 
 from rota.backends.sql import schema
-from rota.backends.sql.finishing import Finishing
+from rota.backends.sql.leaving import Leaving
 from rota.backends.sql.limits import limit_of, put
 from rota.backends.sql.members import interrupt_rounds
 from rota.backends.sql.queue import READY, queued_of
@@ -19,13 +19,12 @@ from rota.errors import Refused
 from rota.model.run import Run
 from rota.model.standing import Place, QuotaCount, Standing
 from rota.model.states import RunState
-from rota.model.value import decode
 from rota.model.work import GLOBAL, Lane, Limit, quota_limit
 
 QUOTA = "quota:"
 
 
-class Queue(Finishing):
+class Queue(Leaving):
     """The queue as people see it."""
 
     async def limits(self) -> tuple[Limit, ...]:
@@ -48,22 +47,39 @@ class Queue(Finishing):
     async def standing(self, run_id: int) -> Standing:
         return await self._db.read(lambda conn: self._standing(conn, run_id))
 
+    async def unstarted(self, run_ids: Sequence[int]) -> frozenset[int]:
+        if not run_ids:
+            return frozenset()
+        r, i, q = schema.run.c, schema.item.c, schema.queue.c
+        begun = (
+            select(i.id)
+            .select_from(schema.item.outerjoin(schema.queue, q.item_id == i.id))
+            .where(i.run_id == r.id, or_(q.item_id.is_(None), q.attempt > 0))
+        )
+        mine = and_(self._dialect.among(r.id, run_ids), r.state == str(RunState.RUNNING))
+        query = select(r.id).where(mine, ~begun.exists())
+        return frozenset(await self._db.read(lambda conn: conn.scalars(query).all()))
+
+    async def seats_taken(self) -> Mapping[int, int]:
+        return await self._db.read(self._seated)
+
     def _limits(self, conn: Connection, *, remembered: bool = False) -> tuple[Limit, ...]:
         """What was set; `remembered`: also what is only known of the starts of jobs."""
         c = schema.limit.c
         query = select(schema.limit).order_by(c.name)
-        return tuple(limit_of(row) for row in conn.execute(query if remembered else query.where(c.is_set == 1)))
+        found = conn.execute(query if remembered else query.where(c.is_set == 1))
+        return tuple(self._readings.all(found, limit_of))
 
     def _lanes_by_id(self, conn: Connection, lane_ids: Sequence[int]) -> dict[int, Lane]:
         c = schema.lane.c
         found = conn.execute(select(c.id, c.spec).where(self._dialect.among(c.id, set(lane_ids))))
-        return {row.id: decode(row.spec, Lane) for row in found}
+        return self._lanes_of(found.all())
 
     def _counts(self, conn: Connection) -> list[tuple[Lane, str, int]]:
         q = schema.queue.c
         rows = conn.execute(select(q.lane_id, q.state, func.count()).group_by(q.lane_id, q.state)).all()
         lanes = self._lanes_by_id(conn, [row[0] for row in rows])
-        return [(lanes[lane_id], state, count) for lane_id, state, count in rows]
+        return [(lanes[lane_id], state, count) for lane_id, state, count in rows if lane_id in lanes]
 
     def _statistics(self, conn: Connection) -> tuple[QuotaCount, ...]:
         """Quotas that were set are there even if nothing of them is live."""
@@ -110,12 +126,13 @@ class Queue(Finishing):
         return [
             Place(
                 item=items[row.item_id],
-                queued=queued_of(row),
+                queued=queued,
                 lane=lanes[row.lane_id],
                 ahead=ahead.get(row.item_id, (0, 0))[0],
                 ahead_in_quota=ahead.get(row.item_id, (0, 0))[1],
             )
-            for row in mine
+            for row, queued in self._readings.pairs(mine, queued_of)
+            if row.lane_id in lanes and row.item_id in items
         ]
 
     def _seated(self, conn: Connection) -> dict[int, int]:
@@ -138,7 +155,7 @@ def _ahead(line: Sequence[Any], lanes: dict[int, Lane], mine: set[int]) -> dict[
     in_quota: Counter[str] = Counter()
     quotas = {lane_id: quota_limit(lane.tenant, lane.quota) for lane_id, lane in lanes.items()}
     for place, (item_id, lane_id) in enumerate(line):
-        quota = quotas[lane_id]
+        quota = quotas.get(lane_id, "")
         if item_id in mine:
             found[item_id] = place, in_quota[quota]
         in_quota[quota] += 1

@@ -62,6 +62,9 @@ class SqlStore(Alarms):
     async def now(self) -> datetime:
         return from_us(await self._db.read(self._dialect.now_us))
 
+    async def probe(self) -> None:
+        await self._db.write(lambda conn: self._dialect.reserve(conn, "row", 1))  # ids have gaps anyway
+
     async def upcoming(self, *, within_s: float, limit: int) -> Upcoming:
         return await self._db.read(lambda conn: self._upcoming(conn, within_s, limit))
 

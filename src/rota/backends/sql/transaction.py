@@ -14,20 +14,28 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Table
 
 from rota.backends.alarming import alarm_of
 from rota.backends.sql import schema
 from rota.backends.sql.dialect import Dialect
+from rota.backends.sql.lanes import KnownLane, look_up
+from rota.backends.sql.receipts import Receipt, receipts_of
 from rota.backends.sql.rows import from_us
 from rota.backends.sql.sets import Change, Insert, Write
 from rota.model.alarm import Alarm
 from rota.model.dispatch import ArrivalKind, Ready
-from rota.model.value import Json, digest, encode
+from rota.model.value import Json, encode
 from rota.model.work import Lane
 
 BLOCK = 1000
 """How many ids a process takes from the store at once. What it does not use is lost; ids have gaps."""
+
+RUN = "run"
+RUN_BLOCK_US = 1_000_000
+"""How long a process gives away the run ids that it has taken. People read these ids, and lists are in their order:
+they shall rise with time, whichever process makes a run. So a block begins with what is needed now, is doubled while
+it is used up in time, and is dropped when it gets old."""
 
 CHUNK = 1000
 """How many records one arrival holds at most."""
@@ -38,15 +46,22 @@ class Ids:
 
     def __init__(self) -> None:
         self._free: dict[str, range] = {}
+        self._run_block = 1
+        self._run_block_at = 0
 
-    def take(self, conn: Connection, dialect: Dialect, name: str, count: int, left: Ids) -> Iterator[int]:
+    def take(self, conn: Connection, dialect: Dialect, name: str, count: int, left: Ids, now_us: int) -> Iterator[int]:
         """Take ids. What a new block leaves over goes to `left`, to be kept only if the transaction commits."""
+        if name == RUN and not 0 <= now_us - self._run_block_at < RUN_BLOCK_US:
+            self._free.pop(RUN, None)
+            self._run_block, self._run_block_at = 1, now_us
         free = self._free.pop(name, range(0))
         if len(free) >= count:
             self._free[name] = free[count:]
             return iter(free[:count])
         lacking = count - len(free)
-        size = max(lacking, BLOCK)
+        size = max(lacking, BLOCK if name != RUN else self._run_block)
+        if name == RUN:
+            self._run_block = min(2 * size, dialect.run_block_max)
         start = dialect.reserve(conn, name, size)
         left._free[name] = range(start + lacking, start + size)
         return chain(free, range(start, start + lacking))
@@ -67,7 +82,9 @@ class Ids:
 class Transaction:
     """What verbs work with."""
 
-    def __init__(self, conn: Connection, dialect: Dialect, actor: str, ids: Ids, lanes: Mapping[Lane, int]) -> None:
+    def __init__(
+        self, conn: Connection, dialect: Dialect, actor: str, ids: Ids, lanes: Mapping[Lane, KnownLane]
+    ) -> None:
         self._conn = conn
         self._kept: dict[Table, tuple[Write, list[tuple[Any, ...]]]] = {}
         self.dialect = dialect
@@ -77,7 +94,7 @@ class Transaction:
         self.is_sent = False
         """Whether something that was kept is on its way."""
         self.left = Ids()
-        self.new_lanes: dict[Lane, int] = {}
+        self.new_lanes: dict[Lane, KnownLane] = {}
         self.now_us = 0
         self._lines: list[tuple[Any, ...]] = []
         self.ready: list[Ready] = []
@@ -88,6 +105,7 @@ class Transaction:
         """Whether a round may find something to do although no item changed."""
         self.woken: set[int] = set()
         """Nodes that have something to read."""
+        self.receipts: list[Receipt] = []
         self.happened: list[Alarm] = []
         """What people may want to know of."""
 
@@ -101,6 +119,8 @@ class Transaction:
         """Write rows soon, after everything that was to be written to that table before."""
         if not rows:
             return
+        if isinstance(write, Insert):
+            self.receipts.extend(receipts_of(write.table, rows))
         kept = self._kept.get(write.table)
         if kept is not None and kept[0] != write:
             self.flush()
@@ -129,31 +149,16 @@ class Transaction:
         return from_us(self.now_us)
 
     def ids(self, name: str, count: int) -> Iterator[int]:
-        return self._ids.take(self._conn, self.dialect, name, count, self.left)
+        return self._ids.take(self._conn, self.dialect, name, count, self.left, self.now_us)
 
     def lane_ids(self, wanted: Iterable[Lane]) -> Mapping[Lane, int]:
         """The ids of lanes. New ones are made: they never change, and few are."""
         wanted = set(wanted)
-        missing = [lane for lane in wanted if lane not in self._lanes and lane not in self.new_lanes]
+        known = {lane: it.id for lane in wanted if (it := self._lanes.get(lane)) and it.holds(self.now_us)}
+        missing = [lane for lane in wanted if lane not in known and lane not in self.new_lanes]
         if missing:
-            self.new_lanes |= self._made(missing)
-        return {lane: self._lanes.get(lane) or self.new_lanes[lane] for lane in wanted}
-
-    def _made(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        digests = {digest(lane): lane for lane in sorted(lanes, key=digest)}
-        found = self._found(digests)
-        missing = {name: lane for name, lane in digests.items() if lane not in found}
-        if not missing:
-            return found
-        first = self.dialect.reserve(self.conn, "lane", len(missing))
-        rows = [(first + n, name, encode(lane)) for n, (name, lane) in enumerate(missing.items())]
-        self.dialect.insert_missing(self.conn, schema.lane, rows)
-        return found | self._found(missing)
-
-    def _found(self, digests: Mapping[str, Lane]) -> dict[Lane, int]:
-        c = schema.lane.c
-        rows = self.conn.execute(select(c.digest, c.id).where(self.dialect.among(c.digest, digests)))
-        return {digests[row.digest]: row.id for row in rows}
+            self.new_lanes |= look_up(self.conn, self.dialect, missing, self.now_us or self.dialect.now_us(self.conn))
+        return {lane: known.get(lane) or self.new_lanes[lane].id for lane in wanted}
 
     def record(self, kind: str, data: dict[str, Json], *, job_id: int | None = None, run_id: int | None = None) -> None:
         """Add a line to the history."""

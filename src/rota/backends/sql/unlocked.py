@@ -41,7 +41,7 @@ def look(tx: Transaction) -> Seen:
     """Read the clock, the dispatch row, what arrived and who may be given something, all at one instant."""
     row = tx.conn.exec_driver_sql(_LOOK).one()
     arrivals = decode(row.arrivals or "[]", list[tuple[int, str, msgspec.Raw]])
-    nodes = decode(row.targets or "[]", list[tuple[int, str, str, int]])
+    nodes = decode(row.targets or "[]", list[tuple[int, str, str, int, int]])
     tx.now_us = int(row.now)
     return Seen(
         now_us=tx.now_us,
@@ -52,9 +52,9 @@ def look(tx: Transaction) -> Seen:
         next_us=row.next_at,
         arrivals=[(id_, kind, bytes(data)) for id_, kind, data in sorted(arrivals, key=lambda it: it[0])],
         targets=[
-            Target(id_, name, node.group, node.seats, frozenset(node.handlers), busy / 100)
-            for id_, name, joined, busy in nodes
-            if (node := joined_of(joined)).seats > 0
+            Target(id_, name, node.group, node.seats, frozenset(node.handlers), busy / 100, node.version)
+            for id_, name, joined, busy, until_us in nodes
+            if (node := joined_of(name, joined)).takes_items and not node.is_void(until_us, tx.now_us)
         ],
     )
 
@@ -95,7 +95,7 @@ _LOOK = f"""
     SELECT {_NOW} AS now, d.holder, d.epoch, d.round, d.changes, d.next_at,
         (SELECT json_agg(json_build_array(id, kind, data::json)) FROM rota_arrival)::text AS arrivals,
         (
-            SELECT json_agg(json_build_array(n.id, n.name, n.joined, l.busy))
+            SELECT json_agg(json_build_array(n.id, n.name, n.joined, l.busy, l.until_at))
             FROM rota_node AS n JOIN rota_lease AS l ON l.node_id = n.id
             WHERE l.until_at > {_NOW} AND l.fenced = 0 AND n.state = 'online'
             AND NOT EXISTS (

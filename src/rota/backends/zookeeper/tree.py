@@ -1,8 +1,8 @@
 """How entries lie in ZooKeeper's tree: each key is a path below the namespace.
 
 A folder that nobody has put has no data, and a mark beside it: `queue/.events` says that `queue/events` is a folder
-only. Node and mark are made, and parted, in one transaction; so the keys of a folder are known from the names in it
-alone, however many they are. No key begins with a dot.
+only. Node and mark are made, and parted, in one transaction; so the keys of a folder are known from the names in it,
+however many they are. What has a mark is looked at: somebody else may have made it. No key begins with a dot.
 
 ZooKeeper compares the edition of a node's data, which begins anew when a node is made again. What is given by version
 or fence is compared with what was just read, and the edition guards the moment in between: who deletes and makes a
@@ -51,8 +51,10 @@ class Tree:
         """The keys of the entries directly in a folder."""
         _, names = await asyncio.gather(link.sync(self.root), link.children(self.path(folder)))
         marks = {name for name in names if name.startswith(".")}
-        found = (name for name in names if name not in marks and f".{name}" not in marks)
-        return frozenset(f"{folder}/{name}" if folder else name for name in found)
+        keys = {f"{folder}/{name}" if folder else name: f".{name}" in marks for name in names if name not in marks}
+        marked = [key for key, has_mark in keys.items() if has_mark]
+        entries = {key for key, node in zip(marked, await self._got(link, marked), strict=True) if entry_of(key, node)}
+        return frozenset(key for key, has_mark in keys.items() if not has_mark or key in entries)
 
     async def entries(self, link: Link, keys: Iterable[str]) -> list[Entry]:
         """Those of the keys that are entries."""
@@ -90,7 +92,8 @@ class Tree:
         path = self.path(key)
         answer: No | int | None = await link.delete(path, node.edition)
         if answer is No.HAS_CHILDREN:
-            answer = await link.together(("set_data", path, b"", node.edition), ("create", _mark(path)))
+            marking = [] if await self._has_mark(link, path) else [("create", _mark(path))]
+            answer = await link.together(("set_data", path, b"", node.edition), *marking)
         return not isinstance(answer, No)
 
     async def vacate(self, link: Link, key: str, node: Node) -> None:
@@ -118,13 +121,17 @@ class Tree:
         marks = [("create", _mark(path))] if path.startswith(f"{self.root}/") else []
         while (answer := await link.together(("create", path), *marks)) is No.MISSING:
             await self._make(link, path.rpartition("/")[0])
+        if answer is No.EXISTS and marks:  # the folder, or a mark that somebody else has made
+            await link.create(path, b"")
         if answer is No.BELOW_CLAIM:
             raise _below_claim()
 
     async def _unmarking(self, link: Link, path: str) -> list[tuple[str, str]]:
         """The deed that removes a folder's mark; somebody else's folder has none."""
-        mark = _mark(path)
-        return [] if isinstance(await link.get(mark), No) else [("delete", mark)]
+        return [("delete", _mark(path))] if await self._has_mark(link, path) else []
+
+    async def _has_mark(self, link: Link, path: str) -> bool:
+        return not isinstance(await link.get(_mark(path)), No)
 
 
 def _mark(path: str) -> str:

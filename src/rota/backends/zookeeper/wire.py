@@ -28,6 +28,8 @@ from rota.errors import CoordinatorRefused
 
 _AGAIN = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
 """How a lost connection is made again: for as long as it takes, and soon once the server is back."""
+_REFUSALS = 3
+"""So many times each host may hang up on us before we no longer insist on what we have seen."""
 _RECURSIVE = 1
 _AHEAD_MAX = 65536
 
@@ -102,6 +104,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._ahead = bytearray()
+        self._refusals = 0
 
     def _connect(self, *args: Any) -> Any:
         self._ahead.clear()
@@ -140,10 +143,24 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         return come >= size and come - size >= int(int_struct.unpack_from(self._ahead)[0])
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        answer = super()._invoke(timeout, request, xid)
-        if isinstance(request, Connect):
-            self.client.ttl_s = answer[0].time_out / 1000
+        if not isinstance(request, Connect):
+            return super()._invoke(timeout, request, xid)
+        try:
+            answer = super()._invoke(timeout, request, xid)
+        except ConnectionDropped:
+            self._was_refused()
+            raise
+        self._refusals = 0
+        self.client.ttl_s = answer[0].time_out / 1000
         return answer
+
+    def _was_refused(self) -> None:
+        """A server hangs up on clients that have seen more than it has. One that lags behind catches up, or another
+        host answers; but servers that lost their data would refuse us for ever. So we forget what we have seen, and
+        the server says whether the session still lives. Reads stay fresh all the same: each begins with a sync."""
+        self._refusals += 1
+        if self._refusals >= _REFUSALS * len(self.client.hosts):
+            self.client.last_zxid = 0
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         self.client.heard(Watch.deserialize(buffer, offset)[0].path)

@@ -1,0 +1,85 @@
+"""Lanes that nobody uses are forgotten, and no item is ever in one that was."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Connection, select, update
+
+from rota.backends.memory import MemoryStore
+from rota.backends.sql import schema
+from rota.backends.sql.store import SqlStore
+from rota.model.standing import Retention
+from rota.ports import Store
+from tests.contract.conftest import Open
+from tests.factories import a_node, an_end, assigned, given
+
+HOUR_US = 3_600_000_000
+KEEP = Retention(age_s=2 * 86400.0, runs_max=1000, history_s=86400.0)
+on_databases = pytest.mark.parametrize("another", ["sqlite", "postgresql", "mariadb"], indirect=True)
+
+
+async def quotas(store: Store) -> list[str]:
+    """The quotas that there are lanes of."""
+    if isinstance(store, MemoryStore):
+        return sorted(it.quota for it in store._lanes.values())
+    assert isinstance(store, SqlStore)
+    found = await store._db.read(lambda conn: store._lanes_of(conn.execute(select(schema.lane)).all()))
+    return sorted(it.quota for it in found.values())
+
+
+async def age(hours: int, store: Store, *others: Store) -> None:
+    """Let so much time pass, for the rows of lanes and for what clients of the store know of them."""
+    if isinstance(store, MemoryStore):
+        return
+
+    def work(conn: Connection) -> None:
+        at = schema.lane.c.used_at
+        conn.execute(update(schema.lane).values(used_at=at - hours * HOUR_US))
+
+    assert isinstance(store, SqlStore)
+    await store._db.write(work)
+    for client in (store, *others):
+        assert isinstance(client, SqlStore)
+        client._lanes = {lane: it._replace(at_us=it.at_us - hours * HOUR_US) for lane, it in client._lanes.items()}
+
+
+async def test_a_lane_that_nobody_uses_is_forgotten_and_one_with_a_live_item_is_not(store: Store) -> None:
+    node = await a_node(store)
+    await assigned(store, 1, quota="over")
+    await store.finish([an_end(it) for it in await given(store, node)])
+    await assigned(store, 1, quota="live")
+    await age(49, store)
+    await store.prune(KEEP, limit=10)
+    assert await quotas(store) == ["live"]
+    await assigned(store, 1, quota="over")
+    assert len(await given(store, node)) == 2
+    assert await quotas(store) == ["live", "over"]
+
+
+@on_databases
+async def test_a_lane_is_kept_for_as_long_as_somebody_may_know_it(store: Store, another: Open) -> None:
+    other = await another()
+    for it in (store, other):
+        await assigned(it, 1, quota="shared")
+    node = await a_node(store)
+    await store.finish([an_end(it) for it in await given(store, node)])
+    for _ in range(14):
+        await age(4, store, other)
+        await assigned(other, 1, quota="shared")
+        await store.finish([an_end(it) for it in await given(store, node)])
+        await store.prune(KEEP, limit=10)
+        assert await quotas(store) == ["shared"], "it is used every four hours"
+
+
+@on_databases
+async def test_a_lane_that_others_forgot_is_made_anew(store: Store, another: Open) -> None:
+    other = await another()
+    await assigned(other, 1, quota="lost")
+    node = await a_node(store)
+    await store.finish([an_end(it) for it in await given(store, node)])
+    await age(49, other)
+    await store.prune(KEEP, limit=10)
+    assert await quotas(store) == []
+    await assigned(other, 1, quota="lost")
+    (granted,) = await given(store, node)
+    assert (await store.finish([an_end(granted)])).stale == frozenset()
