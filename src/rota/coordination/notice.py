@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rota.coordination.lasting import put_lasting
 from rota.model.folders import NOTICE
 from rota.ports import Clock, Coordinator
 
 
 async def notify(coordinator: Coordinator, clock: Clock, topic: str) -> None:
     """Wake whoever listens to a topic."""
-    await coordinator.put(f"{NOTICE}/{topic}", clock.token())
+    await put_lasting(coordinator, f"{NOTICE}/{topic}", clock.token())
 
 
 def on_notice(coordinator: Coordinator, topic: str, wake: Callable[[], None]) -> None:

@@ -17,9 +17,16 @@ def read_peer(entry: Entry) -> Peer | None:
         return None
 
 
+def read_member(entry: Entry) -> Peer | None:
+    """A scheduler that lives; none for an entry that no session keeps, or that is not its own."""
+    peer = None if entry.session is None else read_peer(entry)
+    return peer if peer is not None and peer.name == entry.name else None
+
+
 def read_plan(entry: Entry | None) -> ScopePlan | None:
     """The plan of a leader; none if there is none to be understood."""
     try:
-        return None if entry is None else decode(entry.value, ScopePlan)
+        plan = None if entry is None else decode(entry.value, ScopePlan)
     except msgspec.MsgspecError:
         return None
+    return plan if plan is not None and plan.is_sound else None

@@ -1,9 +1,10 @@
 """Attend: keep the session of this scheduler, and what it tells of itself under it.
 
     away ──join, register, tell n, M and the balance──> present ──renew, every quarter of a session──> present
-      ^                                                   │ the session is over, or the name was taken
-      └───────────────── forget all claims ───────────────┘
+      ^  └──a step fails: begin anew, from the join──┐    │ the session is over, or the name was taken
+      └──────────────────────────────────────────────┴────┘ forget all claims
 
+It is present only when every step of entering was done. What it tells is compared with what is there once in a session.
 A name that another incarnation has taken is not taken back while that one lives: two processes of one name would
 fence each other in turns.
 """
@@ -17,7 +18,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from rota.coordination.peers import read_peer
+from rota.coordination.lasting import put_lasting
+from rota.coordination.peers import read_member
 from rota.loops.loop import Loop
 from rota.model.cluster import Peer
 from rota.model.folders import ALL, LIVE
@@ -45,7 +47,7 @@ class Attendant(Loop):
         super().__init__(clock)
         self._coordinator = coordinator
         self._describe = describe
-        self._busy = busy
+        self.busy = busy
         self._when_lost = on_lost
         self._fence = 0
         self._renewals = 0
@@ -53,6 +55,8 @@ class Attendant(Loop):
         self._leaving = False
         self._speaking = asyncio.Lock()
         """Held while it enters, renews or leaves: one that entered after it has left would be a ghost."""
+        self._telling = asyncio.Lock()
+        """Held while it changes what it tells."""
         self.peer = describe()
         self.session: str | None = None
         """The session under which this scheduler is registered; none while it is away."""
@@ -60,6 +64,8 @@ class Attendant(Loop):
         self.on_lost: Callable[[], None] = lambda: None
         self.limit: Callable[[], Awaitable[int]] = _no_limit
         """Reads how many jobs this scheduler may have, for the balance that it tells first."""
+        self.repaired: Callable[[str], None] = lambda what: None
+        """Told what was lost or wrong in the coordinator and is put right."""
         self.on_exit: Callable[[], None] = lambda: None
         """Told when the coordinator is lost and this process shall then end."""
 
@@ -97,20 +103,30 @@ class Attendant(Loop):
 
     async def tell(self, **changes: Any) -> None:
         """Change what this scheduler says of itself."""
-        if self.session is None:
-            self.peer = msgspec.structs.replace(self.peer, **changes)
-        elif (peer := msgspec.structs.replace(self.peer, **changes)) != self.peer:
-            await self._update(peer)
+        async with self._telling:
+            peer = msgspec.structs.replace(self.peer, **changes)
+            if self.session is None:
+                self.peer = peer
+            elif peer != self.peer and not await self._update(peer):
+                self._lose("its name was taken by another")
 
-    def _back_off(self, event: str, **details: object) -> float:
+    async def enlist(self) -> None:
+        """Put this scheduler on the list of all that ever took part."""
+        await put_lasting(self._coordinator, f"{ALL}/{self.peer.name}", self.enlisted)
+
+    @property
+    def enlisted(self) -> str:
+        """What that list says of this scheduler."""
+        return encode(_registration(self.peer))
+
+    def failed(self) -> None:
         if self._when_lost == "exit" and self._been_present and not self.is_believed:
             log.error("the coordinator is lost, and coordinator.on_lost says exit")
             self.on_exit()
-        return super()._back_off(event, **details)
 
     async def _tell_load(self) -> None:
         """Not every little change: each is a write that all others read."""
-        busy = self._busy()
+        busy = self.busy()
         if abs(busy - self.peer.busy) >= LOAD_STEP:
             await self.tell(busy=busy)
 
@@ -133,47 +149,59 @@ class Attendant(Loop):
         won = await self._coordinator.claim({self.key: encode(_registration(bare))})
         if self.key not in won:
             return  # somebody was faster; look again
-        self._fence, self.session = won[self.key], session
-        self.peer = _registration(bare)
-        for step in ({"faults": bare.faults}, {"alarm": bare.alarm}):
-            await self._update(msgspec.structs.replace(self.peer, **step))
-        balance = {"held": 0, "limit": await self.limit(), "busy": self._busy()}
-        await self._update(msgspec.structs.replace(self.peer, **balance))
-        await self._coordinator.put(f"{ALL}/{bare.name}", encode(_registration(bare)))
-        self._been_present = True
+        self._fence, self.peer = won[self.key], _registration(bare)
+        if not await self._introduce(bare):
+            return  # somebody has taken the name; look again
+        await self.enlist()
+        self.session, self._been_present = session, True
         log.info("takes part", scheduler=bare.name, session=session)
         self.on_entered()
 
+    async def _introduce(self, bare: Peer) -> bool:
+        steps = ({"faults": bare.faults}, {"alarm": bare.alarm})
+        for step in steps:
+            if not await self._update(msgspec.structs.replace(self.peer, **step)):
+                return False
+        balance = {"held": 0, "limit": await self.limit(), "busy": self.busy()}
+        return await self._update(msgspec.structs.replace(self.peer, **balance))
+
     async def _may_have_name(self, bare: Peer) -> bool:
-        """End what an earlier incarnation still claims; a later one keeps the name."""
+        """End what an earlier incarnation still claims; a later one keeps the name. What is no scheduler has none."""
         entry = await self._coordinator.get(self.key)
-        known = None if entry is None else read_peer(entry)
+        known = None if entry is None else read_member(entry)
         if entry is None:
             return True
-        if self._been_present and (known is None or known.incarnation != bare.incarnation):
+        if known is None:
+            self.repaired(f"{self.key} was not a scheduler's, and was removed")
+        elif self._been_present and known.incarnation != bare.incarnation:
             log.warning("another scheduler has this one's name; not taking part while it lives", name=bare.name)
             return False
         return await self._coordinator.delete(self.key, entry.version)
 
     async def _check_name(self) -> None:
-        """Look once in a session whether this scheduler still has its name."""
+        """Look once in a session whether this scheduler still has its name, and whether it is told right."""
         self._renewals += 1
         if self.session is None or self._renewals % 4:
             return
-        entry = await self._coordinator.get(self.key)
-        if entry is None or entry.fence != self._fence:
-            self._lose("its name was taken by another")
+        async with self._telling:
+            entry = await self._coordinator.get(self.key)
+            if entry is None or entry.fence != self._fence:
+                self._lose("its name was lost, or taken by another")
+            elif entry.value != encode(self.peer):
+                self.repaired(f"{self.key} was changed by somebody else, and was told anew")
+                await self._update(self.peer)
 
-    async def _update(self, peer: Peer) -> None:
+    async def _update(self, peer: Peer) -> bool:
         if not await self._coordinator.update(self.key, self._fence, encode(peer)):
-            self._lose("its name was taken by another")
-            return
+            return False
         self.peer = peer
+        return True
 
     def _lose(self, reason: str) -> None:
         if self.session is None or self._leaving:
             return
         log.warning("takes part no more", scheduler=self.peer.name, reason=reason)
+        self.repaired(f"it took part anew, for {reason}")
         self.session = None
         self.on_lost()
         self.wake()

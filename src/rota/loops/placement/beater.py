@@ -1,8 +1,8 @@
 """Drive placement `beat`: before each beat, wait by the busy score, then try for its lock; whoever has it fires.
 
-rest until shortly before the next beat ──> wait score x 10 ms ──> claim (lock, tick) ──won──> fire its slots
-                                                 ^                      └─lost──> rest
-                                                 └── the winner's session has ended: its claim is gone ──┘
+rest until 2 s before the next beat ──> from 1.5 s before, score x 10 ms ──> claim (lock, tick) ──won──> fire its slots
+                                                   ^                      └─lost──> rest
+                                                   └── the winner's session has ended: its claim is gone ──┘
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from rota.config import PlacementConfig
-from rota.core.placement.beat import begins_at, lock_key, tick_of, wait_s
+from rota.core.placement.beat import begins_at, delay_s, lock_key, look_s, tick_of, tick_of_soon, wait_s
 from rota.loops.loop import Loop
 from rota.loops.moment import Moment
 from rota.loops.placement.attendant import Attendant
@@ -20,8 +20,6 @@ from rota.model.folders import BEAT
 from rota.ports import Clock, Coordinator, Store
 
 FIRE = "fire"
-AHEAD_S = 1.5
-"""How long before a beat its lock is tried for: the wait is at most a second, and then its first slot is not late."""
 
 
 class Beater(Loop):
@@ -33,10 +31,13 @@ class Beater(Loop):
         super().__init__(clock)
         self._store = store
         self._coordinator = coordinator
+        self._config = config
         self._beat_s = config.beat_s
         self._attendant = attendant
         self._known = Known(store, coordinator, clock)
         self._won: dict[int, int] = {}
+        self._seen = 0
+        """The last beat that was turned to: a look that came too early for it is followed by another at once."""
         self._session: str | None = None
         self._listening = False
         self.on_changed: Callable[[], None] = lambda: None
@@ -55,9 +56,10 @@ class Beater(Loop):
         next_tick = tick_of_soon(moment.now(), self._beat_s)
         wanted = {tick for tick in (now_tick, next_tick) if tick not in self._won}
         if wanted and not drained:
-            await self._clock.sleep(wait_s(self._attendant.peer.busy, self._clock.chance()))
+            await self._clock.sleep(delay_s(max(wanted), self._beat_s, moment.now(), self._wait_s()))
             await self._try(wanted)
         await self._forget(next_tick + 1 if drained else now_tick - 1)
+        self._seen = next_tick
         self._listen()
         return self._rest_s(moment)
 
@@ -65,6 +67,11 @@ class Beater(Loop):
         """The session is over: others may have the beats."""
         self._won.clear()
         self.on_changed()
+
+    def _wait_s(self) -> float:
+        """By the score of now: what others were told of it is older."""
+        config = self._config
+        return wait_s(self._attendant.busy(), self._clock.chance(), score_s=config.score_s, jitter_s=config.jitter_s)
 
     async def _try(self, ticks: set[int]) -> None:
         session = self._session
@@ -88,14 +95,8 @@ class Beater(Loop):
     def _rest_s(self, moment: Moment) -> float:
         """Until shortly before the next beat; if another has this one, not longer than half a session."""
         now = moment.now()
-        soon_s = (begins_at(tick_of(now, self._beat_s) + 1, self._beat_s) - now).total_seconds() - AHEAD_S
-        if soon_s <= 0:
+        soon_s = (begins_at(tick_of(now, self._beat_s) + 1, self._beat_s) - now).total_seconds() - look_s(self._beat_s)
+        if soon_s <= 0 and self._seen > tick_of(now, self._beat_s):
             soon_s += self._beat_s
         fires = tick_of(now, self._beat_s) in self._won
         return max(soon_s if fires else min(soon_s, self._coordinator.ttl_s / 2), 0.01)
-
-
-def tick_of_soon(now: datetime, beat_s: float) -> int:
-    """The beat that is to be tried for: the present one, or the next if it begins soon."""
-    tick = tick_of(now, beat_s)
-    return tick + 1 if (begins_at(tick + 1, beat_s) - now).total_seconds() <= AHEAD_S else tick

@@ -16,6 +16,7 @@ import structlog
 from rota.config import PlacementConfig
 from rota.coordination.notice import on_notice
 from rota.core.placement.claim import Order, Sweep, gives, limit, sweep
+from rota.core.placement.layout import is_job
 from rota.errors import CoordinatorError
 from rota.loops.loop import Loop
 from rota.loops.placement.attendant import Attendant
@@ -155,9 +156,9 @@ class Claimer(Loop):
         await self._handovers.tidy(facts)
         if not drop and not won:
             await self._give(facts)
-        await self._attendant.tell(held=len(self._mine), limit=decided.limit)
         if drop or won:
-            self.on_changed()
+            self.on_changed()  # S0.36: jobs are scheduled before X is told
+        await self._attendant.tell(held=len(self._mine), limit=decided.limit)
         if won:
             self.on_acquired(won)
         return won
@@ -234,7 +235,7 @@ class Claimer(Loop):
         except CoordinatorError:
             self._unsure = True
             raise
-        self._mine = {int(it.name): it.fence for it in entries if it.session == self._session and it.name.isdigit()}
+        self._mine = {int(it.name): it.fence for it in entries if it.session == self._session and is_job(it.name)}
 
     def _watch(self) -> None:
         """S0.26: 6, before the first sweep."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from rota.coordination.peers import read_peer
+from rota.coordination.peers import read_member
+from rota.core.placement.layout import is_job
 from rota.model.cluster import Drain, Peer, Role
 from rota.model.folders import JOBS, LIVE
 from rota.ports import Clock, Coordinator, Store
@@ -34,13 +35,13 @@ class Known:
 
     async def peers(self) -> tuple[Peer, ...]:
         """The schedulers that live."""
-        found = (read_peer(entry) for entry in await self._coordinator.read(LIVE))
+        found = (read_member(entry) for entry in await self._coordinator.read(LIVE))
         return tuple(peer for peer in found if peer is not None)
 
     async def owned(self) -> frozenset[int]:
         """The jobs that somebody has claimed."""
         names = (key.rpartition("/")[2] for key in await self._coordinator.keys(JOBS))
-        return frozenset(int(name) for name in names if name.isdigit())
+        return frozenset(int(name) for name in names if is_job(name))
 
     async def drained(self) -> frozenset[str]:
         """The schedulers on the offline list."""

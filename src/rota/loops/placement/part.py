@@ -12,6 +12,7 @@ from rota.config import PlacementConfig
 from rota.errors import CoordinatorError
 from rota.loops.loop import Loop
 from rota.loops.placement.attendant import Attendant
+from rota.loops.placement.auditor import Auditor
 from rota.loops.placement.beater import Beater
 from rota.loops.placement.claimer import Claimer
 from rota.loops.placement.scoper import Scoper
@@ -33,10 +34,11 @@ class Part:
     coordinator: Coordinator
     attendant: Attendant
     driver: Driver
+    auditor: Auditor | None = None
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        return (self.attendant, self.driver)
+        return (self.attendant, self.driver, *(() if self.auditor is None else (self.auditor,)))
 
     def connect(self, scheduler: Scheduler, end: Callable[[], None]) -> None:
         """Let the scheduler go by this part, and wake it when its turn changes."""
@@ -55,6 +57,18 @@ class Part:
                 await self.coordinator.close()
         except (CoordinatorError, TimeoutError):
             log.warning("left without a word: the coordinator is out of reach")
+
+
+def take_part(
+    store: Store, coordinator: Coordinator, clock: Clock, config: PlacementConfig, attendant: Attendant
+) -> Part:
+    """A scheduler's part under the configured placement."""
+    return Part(
+        coordinator=coordinator,
+        attendant=attendant,
+        driver=driver(store, coordinator, clock, config, attendant),
+        auditor=Auditor(store, coordinator, clock, attendant),
+    )
 
 
 def driver(

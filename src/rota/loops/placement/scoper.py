@@ -18,11 +18,12 @@ from rota.config import PlacementConfig
 from rota.coordination.election import Election
 from rota.coordination.notice import on_notice
 from rota.coordination.peers import read_plan
-from rota.core.placement.scope import needs_plan, owner_of, plan
+from rota.core.placement.scope import needs_plan, next_epoch, owner_of, plan
 from rota.loops.loop import Loop
 from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.known import Known
 from rota.model.cluster import Peer, ScopePlan, Strategy
+from rota.model.entry import Entry
 from rota.model.folders import ELECTION, LIVE, SHARD
 from rota.model.value import encode
 from rota.ports import Clock, Coordinator, Store
@@ -47,7 +48,11 @@ class Scoper(Loop):
         self._known = Known(store, coordinator, clock)
         self._election = Election(coordinator, attendant.peer.address or attendant.peer.name)
         self._term: int | None = None
+        self._written: int | None = None
+        """The version of the plan that this leader wrote."""
         self._plan: ScopePlan | None = None
+        self._newest = 0
+        """The highest epoch that it has seen, in whatever session."""
         self._owner: Owner = lambda job_id: None
         self._before: Owner | None = None
         self._planned_s = 0.0
@@ -77,7 +82,7 @@ class Scoper(Loop):
 
     def lose(self) -> None:
         """The session is over: the plan is another's business until this scheduler takes part again."""
-        self._term, self._plan, self._before = None, None, None
+        self._term, self._written, self._plan, self._before = None, None, None, None
         self._owner = lambda job_id: None
         self.on_changed()
 
@@ -88,16 +93,35 @@ class Scoper(Loop):
         jobs = sorted(await self._known.jobs())
         entry = await self._coordinator.get(PLAN)
         last = read_plan(entry)
-        if self._term == self._election.fence and not needs_plan(last, active, jobs, self._strategy):
-            return
-        epoch = 1 + (0 if last is None else last.epoch)
-        shard = await self._coordinator.claim({SHARD: str(epoch)})
+        if self._term == self._election.fence:
+            is_own = entry is not None and entry.version == self._written  # only the leader writes there
+            if is_own and not needs_plan(last, active, jobs, self._strategy):
+                return
+            if not is_own:
+                self._attendant.repaired("the plan was lost or changed by somebody else, and was made anew")
+        epoch = next_epoch(last, [self._newest, *(peer.epoch for peer in peers)])
+        await self._free(entry)
+        shard = await self._claim_shard(epoch)
         new = plan(active, jobs, self._strategy, epoch)
-        written = await self._coordinator.put(PLAN, encode(new), version=0 if entry is None else entry.version)
+        version = 0 if entry is None or entry.session is not None else entry.version
+        written = await self._coordinator.put(PLAN, encode(new), version=version)
         await self._coordinator.release(shard)
         if written is not None:
-            self._term = self._election.fence
+            self._term, self._written = self._election.fence, written
             log.info("cut the jobs anew", epoch=epoch, schedulers=len(active), jobs=len(jobs))
+
+    async def _claim_shard(self, epoch: int) -> dict[str, int]:
+        """Say that a plan is being made. Whoever else says so leads no more, or never did."""
+        won = await self._coordinator.claim({SHARD: str(epoch)})
+        if not won and (entry := await self._coordinator.get(SHARD)) is not None:
+            await self._coordinator.delete(SHARD, entry.version)
+            won = await self._coordinator.claim({SHARD: str(epoch)})
+        return won
+
+    async def _free(self, entry: Entry | None) -> None:
+        """A plan belongs to no session: if somebody claims its place, nobody could write one."""
+        if entry is not None and entry.session is not None:
+            await self._coordinator.delete(PLAN, entry.version)
 
     async def _follow(self, peers: tuple[Peer, ...]) -> None:
         new = read_plan(await self._coordinator.get(PLAN))
@@ -115,6 +139,7 @@ class Scoper(Loop):
             earlier, later = self._before, self._owner
             before = lambda job_id: later(job_id) if earlier(job_id) == later(job_id) else None  # noqa: E731
         self._plan, self._owner, self._before = new, owner_of(new), before
+        self._newest = max(self._newest, new.epoch)
         self._planned_s = self._clock.monotonic()
         self.on_changed()
 
