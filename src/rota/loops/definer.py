@@ -13,18 +13,20 @@ from typing import Any, Protocol
 import structlog
 
 from rota.config import DefinitionsConfig
-from rota.errors import InvalidInput, Problem
+from rota.errors import InvalidInput, Problem, Unreadable
 from rota.loops.loop import Loop
 from rota.model.job import Definition, JobName
 from rota.ports import Clock
 
 log = structlog.get_logger()
 
+DONE = {"create": "created", "change": "changed", "adopt": "adopted"}
+
 
 class Source(Protocol):
     """Where definitions come from."""
 
-    def fingerprint(self) -> object:
+    async def fingerprint(self) -> object:
         """A cheap value that differs when anything changed."""
         ...
 
@@ -44,13 +46,16 @@ class Found(Protocol):
 
 
 class Applied(Protocol):
-    """What became of one definition: create, change or nothing."""
+    """What became of one definition: create, change, adopt, nothing or refuse."""
 
     @property
     def name(self) -> JobName: ...
 
     @property
     def action(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
 
 
 class Definer(Loop):
@@ -59,7 +64,7 @@ class Definer(Loop):
     def __init__(
         self,
         source: Source,
-        apply: Callable[[Sequence[Definition]], Awaitable[Sequence[Applied]]],
+        apply: Callable[[Sequence[Definition], Any], Awaitable[Sequence[Applied]]],
         clock: Clock,
         config: DefinitionsConfig,
         *,
@@ -73,11 +78,14 @@ class Definer(Loop):
         self._seen: object = None
         self._swept_at: float | None = None
         self._loading: asyncio.Task[Found] | None = None
+        self._unread: set[str] = set()
+        """Jobs that this release cannot read, which is told once."""
         self.problems: tuple[Problem, ...] = ()
+        self._refused: frozenset[tuple[JobName, str]] = frozenset()
 
     async def once(self) -> float:
         """Apply if something changed or a sweep is due."""
-        seen, now = self._source.fingerprint(), self._clock.monotonic()
+        seen, now = await self._source.fingerprint(), self._clock.monotonic()
         if seen != self._seen or self._swept_at is None or now - self._swept_at >= self._config.sweep_s:
             await self._load_and_apply()
             self._seen, self._swept_at = seen, now
@@ -105,10 +113,28 @@ class Definer(Loop):
         if not definitions:
             return
         try:
-            actions = await self._apply(definitions)
+            actions = await self._applied(definitions, found)
         except InvalidInput as error:
             log.warning("the definitions were not applied", reason=str(error))
             return
         for it in actions:
-            if it.action != "nothing":
-                log.info(f"job {it.action}d", job=str(it.name))
+            if it.action not in ("nothing", "refuse"):
+                log.info(f"job {DONE[it.action]}", job=str(it.name))
+        refused = frozenset((it.name, it.reason) for it in actions if it.action == "refuse")
+        for name, reason in sorted(refused - self._refused):
+            log.error("a job was not applied", job=str(name), reason=reason)
+        self._refused = refused
+
+    async def _applied(self, definitions: Sequence[Definition], found: Found) -> Sequence[Applied]:
+        """All together. A job that a newer release has changed, and this one cannot read, is left as it is; it is found
+        by halving."""
+        try:
+            return await self._apply(definitions, found)
+        except Unreadable as fault:
+            if len(definitions) == 1:
+                if fault.record not in self._unread:
+                    self._unread.add(fault.record)
+                    log.error("a job is left as a newer release has stored it", reason=fault.reason)  # noqa: TRY400
+                return []
+        half = len(definitions) // 2
+        return [*await self._applied(definitions[:half], found), *await self._applied(definitions[half:], found)]

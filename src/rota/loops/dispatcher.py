@@ -26,6 +26,9 @@ from rota.ports import Clock, Store
 STEP_IN_US = 2_000_000
 """How long news may wait before others make a round instead of the node that made the last: rebuilding costs more than
 waiting for one that is only slow."""
+ASIDE_S = 5.0
+"""How long a node leaves the rounds to others that cannot reach who could run what waits: longer than they wait before
+they step in."""
 SHORTEST_S = 0.002
 
 log = structlog.get_logger()
@@ -57,6 +60,7 @@ class Dispatcher(Loop):
         self._freed = False
         self._due_s: float | None = None
         self._pause_s = SHORTEST_S
+        self._aside_until_s = 0.0
         self.given = 0
         """Items given by rounds of this node."""
 
@@ -64,6 +68,11 @@ class Dispatcher(Loop):
         """Something arrived, or may have."""
         self._told = True
         super().wake()
+
+    def leave_out(self, node_ids: frozenset[int]) -> None:
+        """These cannot be reached from here (S1.16); all others can be again. Never this node itself (A1.9)."""
+        self._board.unreachable = node_ids
+        self.wake()
 
     def freed(self) -> None:
         """Seats were given back. That is no hurry unless something waits for one: the next round learns of it."""
@@ -99,6 +108,8 @@ class Dispatcher(Loop):
         return self._due_s is not None and self._clock.monotonic() >= self._due_s
 
     def _must_act(self, pulse: Pulse, node_id: int) -> bool:
+        if self._clock.monotonic() < self._aside_until_s:
+            return False
         if pulse.holder == node_id or pulse.holder is None:
             fell_due = pulse.next_us is not None and pulse.next_us <= pulse.now_us
             return not self._is_holder or pulse.arrived_us is not None or fell_due
@@ -118,9 +129,17 @@ class Dispatcher(Loop):
         if done.given or done.arrivals:
             self._pause_s = SHORTEST_S
         self._due_s = None
-        if done.next_us is not None:
+        if self._board.is_cut_off:
+            self._step_aside()
+        elif done.next_us is not None:
             self._due_s = self._clock.monotonic() + max(done.next_us - done.now_us, 0) / 1_000_000
         return 0.0 if done.more or self._can_fill() else self._rest_s()
+
+    def _step_aside(self) -> None:
+        """Let others make the rounds: the one that could run what waits always reaches itself (A1.9)."""
+        log.info("cannot reach who could run what waits; leaving the rounds to others", for_s=ASIDE_S)
+        self._aside_until_s = self._clock.monotonic() + ASIDE_S
+        self._board.forget()
 
     def _hand_over(self, done: Round, node_id: int) -> None:
         if self._executor is None:

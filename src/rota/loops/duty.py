@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rota.config import PlacementConfig
 from rota.core.placement.beat import lock_key, tick_of, wait_s
 from rota.errors import CoordinatorError
 from rota.loops.moment import Moment
@@ -18,6 +19,7 @@ from rota.ports import Clock, Coordinator, Store
 
 BEAT_S = 60.0
 ASK_S = 5.0
+USUAL = PlacementConfig()
 
 
 class Duty:
@@ -32,6 +34,8 @@ class Duty:
         node: str,
         *,
         busy: Callable[[], float] = lambda: 0.0,
+        takes_part: bool = True,
+        placement: PlacementConfig = USUAL,
     ) -> None:
         self._store = store
         self._coordinator = coordinator
@@ -39,6 +43,9 @@ class Duty:
         self._name = name
         self._node = node
         self._busy = busy
+        self._takes_part = takes_part
+        """Duties are for schedulers; a node that only executes leaves them alone."""
+        self._placement = placement
         self._moment: Moment | None = None
         self._won: dict[str, int] = {}
         self._asked: tuple[float, str | None, int] | None = None
@@ -46,6 +53,8 @@ class Duty:
 
     async def is_mine(self) -> bool:
         """Whether this node should do it now."""
+        if not self._takes_part:
+            return False
         if self._coordinator is None:
             return True
         tick, session, now_s = await self._tick(), self._coordinator.session, self._clock.monotonic()
@@ -53,7 +62,7 @@ class Duty:
         if self._asked is not None and self._asked[1:] == (session, tick) and now_s < self._asked[0] + ASK_S:
             return session is None or key in self._won
         if self._asked is not None and self._asked[2] != tick:
-            await self._clock.sleep(wait_s(self._busy(), self._clock.chance()))
+            await self._clock.sleep(self._wait_s())
         self._asked = now_s, session, tick
         try:
             won = await self._coordinator.claim({key: self._node})
@@ -63,6 +72,10 @@ class Duty:
             return True
         self._won = won
         return key in won
+
+    def _wait_s(self) -> float:
+        config = self._placement
+        return wait_s(self._busy(), self._clock.chance(), score_s=config.score_s, jitter_s=config.jitter_s)
 
     async def _tick(self) -> int:
         if self._moment is None or self._moment.elapsed() > BEAT_S:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import structlog
 
 from rota.config import ExecutorConfig
+from rota.core.advance import Advance
+from rota.core.hand_back import handed_back, has_reader
 from rota.loops.identity import Identity
 from rota.loops.live import Live
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
-from rota.model.dispatch import Grant
+from rota.model.dispatch import Grant, Granted
 from rota.ports import Clock, Crew, Store
 
 CANCEL_LOOK_S = 1.0
@@ -34,6 +36,8 @@ class Executor(Loop):
         crew: Crew,
         live: Live,
         loader: Loader,
+        *,
+        version: str = "",
     ) -> None:
         super().__init__(clock)
         self._store = store
@@ -42,8 +46,10 @@ class Executor(Loop):
         self._crew = crew
         self._live = live
         self._loader = loader
+        self._version = version
         self._handed: list[Grant] = []
         self._unread = True
+        self._unreadable: list[tuple[Granted, Grant]] = []
         self._beginning = False
         self._last = 0
         self._as_id: int | None = None
@@ -54,6 +60,11 @@ class Executor(Loop):
     @property
     def last_round(self) -> int:
         return self._last
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether grants were read that are not among the attempts in hand yet."""
+        return bool(self._handed) or self._beginning
 
     def take(self, node_id: int, grant: Grant) -> None:
         """Be handed the grant of the round that follows all that were read. Not what an earlier incarnation got."""
@@ -73,21 +84,32 @@ class Executor(Loop):
             return 0.2
         if self._identity.id != self._as_id:  # a new incarnation begins with nothing
             self._as_id, self._last, self._handed, self._unread = self._identity.id, 0, [], True
+            self._unreadable = []
         self._beginning = True
         try:
             await self._begin(self._identity.id, await self._grants(self._identity.id))
         finally:
             self._beginning = False
+        await self._hand_back(self._identity.id)
         await self._cancel()
         if self._unread or self._handed:
             return 0.0
         return CANCEL_LOOK_S if self._live.attempts else IDLE_S
 
+    async def all_in_hand(self) -> None:
+        """Wait until all that this node was given is in hand."""
+        while self._is_reading:
+            await self.pause()
+
     async def drained(self) -> None:
         """Wait until this node, which is given nothing more, has nothing in hand."""
-        while self._unread or self._handed or self._beginning or self._live.attempts:
+        while self._live.attempts or self._is_reading:
             await self._live.idle.wait()
             await self.pause()
+
+    @property
+    def _is_reading(self) -> bool:
+        return self._identity.id is not None and (self._unread or self.is_beginning)
 
     async def pause(self) -> None:
         await self._clock.sleep(0.02)
@@ -117,16 +139,29 @@ class Executor(Loop):
         if not grants:
             return
         try:
-            attempts = await self._loader.attempts(grants, self._identity.generation)
+            loaded = await self._loader.attempts(grants)
         except BaseException:
             self._handed = [*grants, *self._handed]
             self._last = grants[0].round - 1
             raise
         if self._identity.id != node_id:
             return  # given up meanwhile: these items are no longer this node's
-        attempts = self._live.add(attempts)
+        self._unreadable += loaded.unread
+        attempts = self._live.add(loaded.attempts)
         self._crew.begin(attempts)
         self.begun += len(attempts)
+
+    async def _hand_back(self, node_id: int) -> None:
+        """Give back what this release cannot read, for a newer node; what no living node can read ends."""
+        if not self._unreadable:
+            return
+        newer = has_reader(await self._store.nodes(), self._config.group, self._version)
+        name, unread = self._identity.name, self._unreadable
+        ends = handed_back(unread, node=name, node_id=node_id, version=self._version, to_newer=newer)
+        await self._store.finish(ends, rule=Advance())
+        self._unreadable = []
+        items = [end.item_id for end in ends]
+        log.error("items that this release cannot read", items=items[:20], count=len(items), to_newer=newer)
 
     async def _cancel(self) -> None:
         """Now and then, see which of the attempts in hand were asked to stop."""

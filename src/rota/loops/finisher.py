@@ -12,17 +12,20 @@ import structlog
 
 from rota.config import ExecutorConfig
 from rota.core.advance import Advance
+from rota.core.attempt import may_overlap
 from rota.core.notice import notices
 from rota.core.retry import after
+from rota.errors import StoreUnavailable
 from rota.loops.identity import Identity
 from rota.loops.live import Live
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
 from rota.loops.moment import Moment
 from rota.model.dispatch import ItemEnd, ItemStart
-from rota.model.moment import micros
+from rota.model.moment import micros, moment
+from rota.model.node import MARGIN_S
 from rota.model.states import Outcome
-from rota.model.work import MESSAGE_MAX, Assignment, Attempt, AttemptEnd
+from rota.model.work import MESSAGE_MAX, Assignment, Attempt, AttemptEnd, Overlap
 from rota.ports import Clock, Store
 
 START_S = 0.1
@@ -47,9 +50,12 @@ class Finisher(Loop):
         loader: Loader,
         *,
         gather_s: float = 0.0,
+        margin_s: float = MARGIN_S,
     ) -> None:
         super().__init__(clock)
         self._gather_s = gather_s
+        self._margin_s = margin_s
+        self._overlaps: list[Overlap] = []
         self._store = store
         self._config = config
         self._identity = identity
@@ -57,12 +63,15 @@ class Finisher(Loop):
         self._loader = loader
         self.on_finished: Callable[[], None] = lambda: None
         self._moment: Moment | None = None
+        self._at_once = config.batch_max
+        """How many ends are written together: fewer while something is wrong with one of them."""
         self.finished = 0
         """Ends that this finisher committed."""
 
     async def once(self) -> float:
         if self._moment is None:
             self._moment = Moment(self._clock, await self._store.now())
+        await self._tell_overlaps()
         early_s = self._early_s()
         if early_s > 0:
             return early_s
@@ -76,17 +85,55 @@ class Finisher(Loop):
         try:
             told = await self._notices(over, ends)
             done = await self._store.finish(ends, starts, rule=Advance(), notices=told)
-        except BaseException:
-            self._live.over.extendleft(reversed(over))
+        except BaseException as fault:
+            self._put_back(over, alone=isinstance(fault, Exception) and not isinstance(fault, StoreUnavailable))
             raise
+        self._at_once = self._config.batch_max
+        self._moment = Moment(self._clock, moment(done.now_us))  # a clock that drifts is not carried on for long
         for start in starts:
             self._live.begun.pop(start.item_id, None)
         self._live.settled([attempt for attempt, _ in over])
         self.finished += sum(end.item_id not in done.stale for end in ends)
         if done.stale:
             log.warning("ends that came too late", items=sorted(done.stale)[:20], count=len(done.stale))
+            self._overlaps += [it for it in self._suspected(over) if it.item_id in done.stale]
         self.on_finished()
-        return 0.0 if self._live.over else (START_S if self._live.begun else 3600.0)
+        return 0.0 if self._live.over or self._overlaps else (START_S if self._live.begun else 3600.0)
+
+    def _suspected(self, over: Sequence[tuple[Attempt, AttemptEnd]]) -> list[Overlap]:
+        """Those whose processes outlived the lease of this node."""
+        return [
+            Overlap(
+                item_id=it.item_id,
+                attempt=it.attempt,
+                run_id=it.run_id,
+                job_id=it.job_id,
+                node=self._identity.name,
+                late_s=round(end.late_s, 3),
+            )
+            for it, end in over
+            if may_overlap(end, self._margin_s)
+        ]
+
+    async def _tell_overlaps(self) -> None:
+        """Kept until the store has taken them."""
+        if overlaps := self._overlaps[: self._config.batch_max]:
+            await self._store.suspect_overlap(overlaps)
+            del self._overlaps[: len(overlaps)]
+            items = [it.item_id for it in overlaps]
+            log.warning(
+                "stood still with all of its processes; attempts may have run twice at a time", items=items[:20]
+            )
+
+    def _put_back(self, over: Sequence[tuple[Attempt, AttemptEnd]], *, alone: bool) -> None:
+        """They are tried again; `alone`: something is wrong with one of them, so fewer at a time, and when it is alone,
+        after all others."""
+        if alone and len(over) == 1:
+            self._live.over.append(over[0])
+        else:
+            self._live.over.extendleft(reversed(over))
+        if alone:
+            self._at_once = max(len(over) // 2, 1)
 
     async def _notices(
         self, over: Sequence[tuple[Attempt, AttemptEnd]], ends: Sequence[ItemEnd]
@@ -101,7 +148,7 @@ class Finisher(Loop):
         for end in unlucky:
             attempt, work = wanting[end.item_id], works.get(end.run_id)
             if work is not None:
-                found[end.item_id] = notices(end, work, attempt.number, attempt.info, self._identity.generation)
+                found[end.item_id] = notices(end, work, attempt.number, attempt.info)
         return found
 
     def _early_s(self) -> float:
@@ -112,28 +159,29 @@ class Finisher(Loop):
 
     def _take(self) -> list[tuple[Attempt, AttemptEnd]]:
         over = self._live.over
-        return [over.popleft() for _ in range(min(len(over), self._config.batch_max))]
+        return [over.popleft() for _ in range(min(len(over), self._at_once))]
 
-    def _starts(self, moment: Moment) -> list[ItemStart]:
+    def _starts(self, read: Moment) -> list[ItemStart]:
         """The attempts that have run for a moment and whose start is not written."""
         before_s = self._clock.monotonic() - START_S
         due = [(item_id, at_s) for item_id, at_s in self._live.begun.items() if at_s <= before_s]
         return [
-            ItemStart(item_id=item_id, attempt=self._live.attempts[item_id].attempt, started_us=moment.at_us(at_s))
+            ItemStart(item_id=item_id, attempt=it.attempt, round=it.round, started_us=read.at_us(at_s))
             for item_id, at_s in due[: self._config.batch_max]
-            if item_id in self._live.attempts
+            if (it := self._live.attempts.get(item_id)) is not None
         ]
 
-    def _outside(self, attempt: Attempt, end: AttemptEnd, moment: Moment) -> ItemStart:
+    def _outside(self, attempt: Attempt, end: AttemptEnd, read: Moment) -> ItemStart:
         assert attempt.timeout_s is not None
         return ItemStart(
             item_id=attempt.item_id,
             attempt=attempt.attempt,
-            started_us=moment.at_us(end.ended_s if end.started_s is None else end.started_s),
+            round=attempt.round,
+            started_us=read.at_us(end.ended_s if end.started_s is None else end.started_s),
             expires_s=attempt.timeout_s,
         )
 
-    def _end(self, attempt: Attempt, end: AttemptEnd, moment: Moment) -> ItemEnd | None:
+    def _end(self, attempt: Attempt, end: AttemptEnd, read: Moment) -> ItemEnd | None:
         """What becomes of the item. One whose client reports the end goes on when `on_start` has returned."""
         if _is_outside(attempt, end):
             return None
@@ -161,7 +209,7 @@ class Finisher(Loop):
             node_id=self._identity.id,
             round=attempt.round,
             assigned_us=micros(attempt.assigned_at),
-            started_us=None if end.started_s is None else moment.at_us(end.started_s),
+            started_us=None if end.started_s is None else read.at_us(end.started_s),
             code=end.code,
             message=(following.message or end.message)[:MESSAGE_MAX],
             result=end.result,

@@ -3,18 +3,22 @@
 open the crew ──> join ──> all loops run
 drain: fire nothing more, be given nothing more, finish what is in hand, leave
 stop at once: kill what is in hand, see it gone, write that, leave
+
+Told to stop while its store is away, a node does not wait for it: after `AWAY_S` it stops at once, and what it cannot
+write is left to rescue. Each step of leaving has its own bound.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
+from rota.core.advance import Advance
 from rota.errors import StoreUnavailable
 from rota.loops.executor import Executor
 from rota.loops.finisher import Finisher
@@ -22,9 +26,14 @@ from rota.loops.identity import Identity
 from rota.loops.live import Live
 from rota.loops.loop import Loop
 from rota.loops.member import Member
+from rota.loops.outage import Outage
 from rota.loops.placement.part import Part
+from rota.model.work import Attempt
 from rota.ports import Crew, Store
+from rota.waiting import first_of
 
+AWAY_S = 10.0
+"""For how long a node that drains bears with a store that is away."""
 LEAVE_S = 5.0
 
 log = structlog.get_logger()
@@ -60,6 +69,12 @@ class Host:
     execution: Execution | None = None
     part: Part | None = None
     door: Door | None = None
+    outages: Sequence[Outage] = ()
+    """What is known of the store and the coordinator, for all loops."""
+    coordinator_lost: bool = False
+    """Whether it has ended because its coordinator was lost."""
+    on_given_all: Callable[[], object] = lambda: None
+    """Called when a node that drains is given nothing more, and has all that it was given in hand."""
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _at_once: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -68,19 +83,29 @@ class Host:
         """How many attempts of this node have ended."""
         return sum(loop.finished for loop in self.working if isinstance(loop, Finisher))
 
+    @property
+    def in_hand(self) -> Collection[Attempt]:
+        """The attempts that this node has begun or is about to begin."""
+        return () if self.execution is None else self.execution.live.attempts.values()
+
     async def run(self) -> None:
         """Run until the node has drained, or was stopped at once."""
-        if self.door is not None:
-            await self.door.open()
-        if self.execution is not None:
-            await self.execution.crew.open(self.execution.live)
+        for loop in (self.member, *self.working, *self.firing):
+            loop.outages = self.outages
         try:
+            if self.door is not None:
+                await self.door.open()
+            if self.execution is not None:
+                await self.execution.crew.open(self.execution.live)
             async with asyncio.TaskGroup() as group:
-                renewing = group.create_task(self.member.run(), name="Member")
-                await _first(self.member.joined.wait(), self._ending.wait())
-                for loop in (*self.working, *self.firing) if self.member.joined.is_set() else ():
-                    group.create_task(loop.run(), name=type(loop).__name__)
-                group.create_task(self._end(renewing), name="end")
+                watching = {it.server: group.create_task(it.watch(), name=it.server) for it in self.outages}
+                tasks = [group.create_task(self.member.run(), name="Member")]
+                await first_of(self.member.joined.wait(), self._ending.wait())
+                others = (*self.working, *self.firing) if self.member.joined.is_set() else ()
+                tasks += [group.create_task(loop.run(), name=type(loop).__name__) for loop in others]
+                await self._end(tasks, watching)
+                for task in (*tasks, *watching.values()):
+                    task.cancel()  # one that still waits for an answer
         finally:
             if self.execution is not None:
                 await self.execution.crew.close()
@@ -96,29 +121,43 @@ class Host:
         self._at_once.set()
         self._ending.set()
 
-    async def _end(self, renewing: asyncio.Task[None]) -> None:
+    def lose_coordinator(self) -> None:
+        """End at once, for somebody to start it again."""
+        self.coordinator_lost = True
+        self.stop_at_once()
+
+    async def _end(self, tasks: Sequence[asyncio.Task[None]], watching: Mapping[str, asyncio.Task[None]]) -> None:
         await self._ending.wait()
         for loop in self.firing:
             loop.stop()
         if self.part is not None:
             await self.part.leave()
+        if "coordinator" in watching:
+            watching["coordinator"].cancel()  # it was closed, and must not be asked any more
         if self.execution is not None:
             if self.member.joined.is_set():
                 await self._drain(self.execution)
             await self.execution.crew.close()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LEAVE_S):
-                    await self.execution.live.idle.wait()  # the ends of what was killed are written
+            if not self._is_store_away:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LEAVE_S):
+                        await self.execution.live.idle.wait()  # the ends of what was killed are written
         self.member.stop()
-        await asyncio.wait({renewing}, timeout=LEAVE_S)  # a renewal after the leave would make it join again
+        await asyncio.wait(tasks[:1], timeout=LEAVE_S)  # a renewal after the leave would make it join again
         await self._leave()
         for loop in self.working:
             loop.stop()
+        await asyncio.wait(tasks, timeout=LEAVE_S)
+
+    @property
+    def _is_store_away(self) -> bool:
+        return any(it.is_on for it in self.outages if it.server == "store")
 
     async def _drain(self, execution: Execution) -> None:
-        """Finish what is in hand, unless told to stop at once."""
+        """Finish what is in hand, unless told to stop at once, or the store stays away."""
         self.member.draining = True
-        await _first(self._drained(execution.executor), self._at_once.wait())
+        away = (it.lasted(AWAY_S) for it in self.outages if it.server == "store")
+        await first_of(self._drained(execution.executor), self._at_once.wait(), *away)
 
     async def _drained(self, executor: Executor) -> None:
         while self.identity.id is not None:
@@ -126,27 +165,27 @@ class Host:
                 await self.store.retire(self.identity.id)
                 break
             except StoreUnavailable:
-                await executor.pause()
+                await self._store_back(executor)
         executor.look()
+        await executor.all_in_hand()
+        self.on_given_all()
         await executor.drained()
+
+    async def _store_back(self, executor: Executor) -> None:
+        await executor.pause()
+        for outage in self.outages:
+            if outage.server == "store":
+                await outage.over()
 
     async def _leave(self) -> None:
         """Whatever is still in hand was seen gone, and goes back. A store that is away must not keep the process."""
         if self.identity.id is None:
             return
+        if self._is_store_away:
+            log.warning("left without a word: the store is out of reach")
+            return
         try:
             async with asyncio.timeout(LEAVE_S):
-                await self.store.leave(self.identity.id)
+                await self.store.leave(self.identity.id, rule=Advance())
         except (StoreUnavailable, TimeoutError):
             log.warning("left without a word: the store is out of reach")
-
-
-async def _first(*waits: Awaitable[object]) -> None:
-    """Wait until one of these is there."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Identity:
-    """A node's name, and the id and generation that the store gave to its present incarnation; none: it has not joined,
+    """A node's name, and the id that the store gave to its present incarnation; none: it has not joined,
     or was given up and has not joined anew."""
 
     name: str
     id: int | None = None
-    generation: int = 0

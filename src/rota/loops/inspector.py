@@ -1,60 +1,79 @@
 """Inspect: each node asks the others, over HTTP, whether they live (S1.17, S1.18, S1.20).
 
-    ask every other node      ──answers──> count 0
-                              └─does not─> count + 1 ──three in a row──> told under this node's session: unreachable
+    ask every other node      ──answers itself──> count 0
+                              └─does not────────> count + 1 ──three in a row──> told under this node's session, and
+                                                                                left out by the rounds of this node
 
-That a peer cannot be reached is shown, and acted on only when its lease has ended too: then it is rescued, whoever can
-reach it. Counts are this observer's own (A1.5) and go with its session.
+The node is not given up for that: it is rescued when its lease has ended, whoever can reach it. Counts are this
+observer's own (A1.5), and go on while the coordinator is away.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
+from rota.core.reach import checked, failures, is_answer_of, unreachable
 from rota.loops.loop import Loop
 from rota.loops.placement.attendant import Attendant
 from rota.model.cluster import UNREACHABLE_AFTER
+from rota.model.node import Answer, Node, Place
 from rota.ports import Clock, Store
 
 log = structlog.get_logger()
 
-Ping = Callable[[str], Awaitable[bool]]
+Ping = Callable[[str], Awaitable[Answer | None]]
+OnChanged = Callable[[Sequence[Node]], Awaitable[None]]
 
 
 class Inspector(Loop):
     """Looks after the other nodes of the cluster."""
 
-    def __init__(self, store: Store, clock: Clock, attendant: Attendant, ping: Ping, *, every_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        attendant: Attendant,
+        ping: Ping,
+        *,
+        every_s: float,
+        here: Callable[[], Place],
+        on_changed: OnChanged,
+    ) -> None:
         super().__init__(clock)
         self._store = store
         self._attendant = attendant
         self._ping = ping
         self._every_s = every_s
-        self._failures: dict[str, int] = {}
+        self._here = here
+        self._on_changed = on_changed
+        self._failed: dict[int, int] = {}
+        self._told: frozenset[int] = frozenset()
 
     async def once(self) -> float:
-        if self._attendant.session is None:
-            return self._every_s
-        nodes = [node.joined for node in (await self._store.nodes()).nodes]
-        own = self._attendant.peer.name
-        others = {node.name: node.address for node in nodes if node.name != own and node.address}
-        answers = await asyncio.gather(*map(self._ping, others.values()))
-        self._count(dict(zip(others, answers, strict=True)))
-        await self._attendant.tell(unreachable=self._unreachable())
+        members = (await self._store.nodes()).nodes
+        nodes = checked(members, self._attendant.peer.name, self._here())
+        answers = await asyncio.gather(*(self._ping(node.joined.address) for node in nodes))
+        answered = {node.id: is_answer_of(node, it) for node, it in zip(nodes, answers, strict=True)}
+        self._failed = failures(self._failed, answered)
+        lost = [node for node in nodes if node.id in unreachable(self._failed)]
+        self._say(nodes, dict(zip(answered, answers, strict=True)))
+        if (now := frozenset(node.id for node in lost)) != self._told:
+            await self._on_changed(lost)
+            self._told = now  # only now: what was not told is told at the next check
+        await self._attendant.tell(unreachable=tuple(sorted({node.joined.name for node in lost})))
         return self._every_s
 
-    def _count(self, answers: dict[str, bool]) -> None:
-        for name, answered in answers.items():
-            before = self._failures.get(name, 0)
-            self._failures[name] = 0 if answered else before + 1
-            if answered and before >= UNREACHABLE_AFTER:
-                log.info("a node can be reached again", node=name)
-            if self._failures[name] == UNREACHABLE_AFTER:
-                log.warning("a node cannot be reached", node=name, attempts=UNREACHABLE_AFTER)
-        self._failures = {name: self._failures[name] for name in answers}
-
-    def _unreachable(self) -> tuple[str, ...]:
-        return tuple(sorted(name for name, count in self._failures.items() if count >= UNREACHABLE_AFTER))
+    def _say(self, nodes: Sequence[Node], answers: dict[int, Answer | None]) -> None:
+        for node in nodes:
+            name, address = node.joined.name, node.joined.address
+            if self._failed[node.id] == UNREACHABLE_AFTER:
+                answer = answers[node.id]
+                who = "nobody" if answer is None else f"{answer.node} ({answer.id})"
+                log.warning(
+                    "a node cannot be reached", node=name, address=address, answers=who, attempts=UNREACHABLE_AFTER
+                )
+            elif node.id in self._told and not self._failed[node.id]:
+                log.info("a node can be reached again", node=name, address=address)

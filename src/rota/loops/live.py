@@ -44,7 +44,7 @@ class Live:
         taken = []
         for it in attempts:
             known = self.attempts.get(it.item_id)
-            in_hand = known is not None and known.attempt >= it.attempt
+            in_hand = known is not None and known.token >= it.token
             if not in_hand and (it.item_id, it.attempt) not in self._given_back:
                 self.attempts[it.item_id] = it
                 taken.append(it)
@@ -83,7 +83,7 @@ class Live:
         """The ends of these are committed, or came too late. A later attempt at the same item stays."""
         for attempt in attempts:
             known = self.attempts.get(attempt.item_id)
-            if known is not None and known.attempt == attempt.attempt:
+            if known is not None and known.token == attempt.token:
                 del self.attempts[attempt.item_id]
                 self.begun.pop(attempt.item_id, None)
         if not self.attempts:

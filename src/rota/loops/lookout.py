@@ -11,13 +11,13 @@ from datetime import timedelta
 
 from rota.core.alarm import asked_for, levels
 from rota.core.alarm_words import Known as Read
-from rota.core.alarm_words import described, exhausted, node_alarms, unowned_alarm
+from rota.core.alarm_words import described, exhausted, failing, job_of, node_alarms, recovered, unowned_alarm
 from rota.errors import CoordinatorError
 from rota.loops.placement.known import Known
 from rota.model.alarm import Alarm, AlarmKind, AlarmRule
-from rota.model.plan import JobFilter
+from rota.model.plan import JobFilter, RunFilter
 from rota.model.run import Run
-from rota.model.states import ItemState, JobState
+from rota.model.states import ItemState, JobState, RunState
 from rota.ports import Clock, Store
 
 LOOK_S = 5.0
@@ -26,6 +26,9 @@ UNOWNED_S = 5.0
 OPEN_MAX = 10_000
 TOLD_MAX = 1000
 """How many jobs without an owner are told one by one: all of them have one cause."""
+PRESENT = (JobState.ENABLED, JobState.PAUSED)
+FAILING_MAX = 100
+"""Of how many failing jobs at a time it is looked up whether they work again."""
 DETAILS_MAX = 10
 """Of how many failed runs in one batch it is said why."""
 
@@ -39,6 +42,7 @@ class Lookout:
         self._known = known
         self._patience_s = session_s + UNOWNED_S
         self._next_s = 0.0
+        self._first = 0
 
     async def look(self, rules: Sequence[AlarmRule]) -> None:
         """Raise what has begun, end what is over."""
@@ -54,8 +58,28 @@ class Lookout:
             with suppress(CoordinatorError):  # who cannot ask tells of that instead
                 unowned, owned = await self._jobs(self._known, open_)
                 present, over = present + unowned, over + owned
+        over += await self._working_again(open_)
         changed = levels(open_, present, over)
         await self._store.raise_alarms(changed.begun, changed.ended)
+
+    async def _working_again(self, open_: Sequence[Alarm]) -> list[str]:
+        """The keys of jobs that were failing and work again, or are there no more; of many, some at a time."""
+        failing = [it for it in open_ if it.kind is AlarmKind.JOB_FAILING]
+        first = self._first if self._first < len(failing) else 0
+        self._first = first + FAILING_MAX
+        some = failing[first : first + FAILING_MAX]
+        ids = tuple(it.job_id for it in some if it.job_id is not None)
+        there = (
+            {job.id for job in await self._store.jobs(JobFilter(ids=ids, states=PRESENT, limit=len(ids)))}
+            if ids
+            else set()
+        )
+        found = [it.key for it in some if it.job_id not in there]
+        for level in (it for it in some if it.job_id in there):
+            wanted = RunFilter(job=job_of(level.scope or ""), states=(RunState.SUCCEEDED, RunState.FAILED), limit=1)
+            last = await self._store.runs(wanted)
+            found += [level.key] if recovered(level, last[0] if last else None) else []
+        return found
 
     async def _jobs(self, known: Known, open_: Sequence[Alarm]) -> tuple[list[Alarm], list[str]]:
         """Jobs without an owner for too long, and the keys of those that have one again, or need none."""
@@ -80,7 +104,8 @@ class Clerk:
         if not vague:
             return list(alarms)
         read = await self._read(vague)
-        more = [found for it in vague if (found := exhausted(described(it, read), read)) is not None]
+        told = [described(it, read) for it in vague]
+        more = [found for it in told for found in (exhausted(it, read), failing(it)) if found is not None]
         return [*(described(it, read) for it in alarms), *more]
 
     async def _read(self, alarms: Sequence[Alarm]) -> Read:

@@ -3,17 +3,21 @@
     once ──ok──> rest as long as once says, or until woken ──> once
       └─fault──> rest with back-off, growing to a bound ─────> once
 
-A loop never ends because of an error; it ends when it is told to stop.
+A loop never ends because of an error; it ends when it is told to stop. Nothing but that cuts a back-off short: whoever
+wakes a loop knows of news, not that its fault is gone. While a server is away (`Outage`), its loops wait for it
+together.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import structlog
 
 from rota.errors import CoordinatorUnavailable, SessionLost, StoreUnavailable
+from rota.loops.outage import Outage
 from rota.ports import Clock
 
 BACK_OFF_MAX_S = 2.0
@@ -29,7 +33,10 @@ class Loop(ABC):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._woken = self._stopping = False
+        self._stopped = asyncio.Event()
         self._rest: asyncio.Future[None] | None = None
+        self.outages: Sequence[Outage] = ()
+        """What this loop's servers are known to do, shared by the loops of a node."""
         self.failures = 0
         """Rounds that failed since the last one that did not."""
 
@@ -40,7 +47,13 @@ class Loop(ABC):
     async def run(self) -> None:
         """Do rounds until told to stop."""
         while not self._stopping:
-            await self.rest(await self._round())
+            try:
+                rest_s = await self.once()
+            except Exception as fault:  # noqa: BLE001 - a bug in one round must not silence the loop for ever
+                await self._recover(fault)
+            else:
+                self._succeeded()
+                await self.rest(rest_s)
 
     def wake(self) -> None:
         """End the present rest; if there is none, the next one."""
@@ -51,6 +64,7 @@ class Loop(ABC):
     def stop(self) -> None:
         """Do no further round."""
         self._stopping = True
+        self._stopped.set()
         self.wake()
 
     async def rest(self, seconds: float) -> None:
@@ -67,29 +81,59 @@ class Loop(ABC):
                 self._rest = None
         self._woken = False
 
-    async def _round(self) -> float:
-        try:
-            rest_s = await self.once()
-        except StoreUnavailable as fault:
-            return self._back_off("the store is out of reach; going on when it is back", reason=str(fault))
-        except CoordinatorUnavailable as fault:
-            return self._back_off("the coordinator is out of reach; going on when it is back", reason=str(fault))
-        except SessionLost as fault:
-            if self._stopping:
-                return 0.0  # it is this node that has left
-            return self._back_off("the session was lost; going on with a new one", reason=str(fault))
-        except Exception:  # noqa: BLE001 - a bug in one round must not silence the loop for ever
-            return self._back_off("a round failed", exc_info=True)
-        if self.failures:
+    def failed(self) -> None:  # noqa: B027 - most loops have nothing else to do
+        """A round has failed."""
+
+    def _succeeded(self) -> None:
+        if self.failures > 1:
             log.info("going on", loop=type(self).__name__, after_failures=self.failures)
         self.failures = 0
-        return rest_s
 
-    def _back_off(self, event: str, **details: object) -> float:
+    async def _recover(self, fault: Exception) -> None:
+        """Rest after a fault, and for as long as its server is away."""
+        if isinstance(fault, SessionLost) and self._stopping:
+            return  # it is this node that has left
         self.failures += 1
-        log.warning(event, loop=type(self).__name__, failures=self.failures, **details)
-        longest_s: float = min(0.05 * 2.0 ** min(self.failures, 10), BACK_OFF_MAX_S)
-        return longest_s * (0.5 + self._clock.chance() / 2)
+        self.failed()
+        outage = self._outage_of(fault)
+        if outage is not None:
+            outage.suspect(str(fault))
+        await self._pause(min(0.05 * 2.0 ** min(self.failures, 10), BACK_OFF_MAX_S) * (0.5 + self._clock.chance() / 2))
+        if outage is None or not outage.is_on:
+            self._tell(fault)
+        if outage is not None:
+            await self._pause(outage.patience_s, outage)
+        self._woken = False  # the round that follows sees all the news there is
+
+    def _outage_of(self, fault: Exception) -> Outage | None:
+        kinds = {"store": StoreUnavailable, "coordinator": CoordinatorUnavailable}
+        return next((it for it in self.outages if isinstance(fault, kinds[it.server])), None)
+
+    def _tell(self, fault: Exception) -> None:
+        """Not every failure: the first, and then after ever more of them."""
+        if self.failures & (self.failures - 1):
+            return
+        details: dict[str, object] = {"loop": type(self).__name__, "failures": self.failures}
+        match fault:
+            case StoreUnavailable():
+                log.warning("the store did not answer; trying again", reason=str(fault), **details)
+            case CoordinatorUnavailable():
+                log.warning("the coordinator did not answer; trying again", reason=str(fault), **details)
+            case SessionLost():
+                log.warning("the session was lost; going on with a new one", reason=str(fault), **details)
+            case _:
+                log.warning("a round failed", exc_info=fault, **details)
+
+    async def _pause(self, seconds: float | None, outage: Outage | None = None) -> None:
+        """Wait for so long, or until the outage is over, or until told to stop."""
+        waits: list[asyncio.Future[object]] = [asyncio.ensure_future(self._stopped.wait())]
+        if outage is not None:
+            waits.append(asyncio.ensure_future(outage.over()))
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
 
 def _end(rest: asyncio.Future[None]) -> None:

@@ -1,8 +1,11 @@
 """Be a member: join, renew the lease, and pass each renewal on to the switches of the process trees.
 
-    not joined ──join──> joined ──renew, every quarter of a lease──> joined
+    not joined ──join, when nobody living has the name──> joined ──renew, every quarter of a lease──> joined
         ^                  │ given up by the others (its lease was over, or its name was taken)
         └──── end all work ┘
+
+A store that has lost its latest history may have given this node something that it does not know any more. That is
+ended before the switches are moved on (`settling`).
 
 A lease counts from when its renewal was *sent*. While the store is away nothing is renewed, and the switches act by
 themselves when their time comes.
@@ -19,8 +22,13 @@ from rota.config import LeaseConfig
 from rota.errors import Refused
 from rota.loops.identity import Identity
 from rota.loops.loop import Loop
-from rota.model.node import NewNode
+from rota.model.node import Members, NewNode, Place
 from rota.ports import Clock, Crew, Store
+
+SETTLE_LOOK_S = 0.05
+"""How often to look whether what the store does not know is gone."""
+HELD_LOOK_S = 0.25
+"""How often to look whether a name is free."""
 
 log = structlog.get_logger()
 
@@ -39,6 +47,8 @@ class Member(Loop):
         describe: Callable[[str], NewNode],
         busy: Callable[[], float] = lambda: 0.0,
         abandon: Callable[[], Awaitable[None]] | None = None,
+        is_gone: Callable[[Place], bool] = lambda place: False,
+        settle: Callable[[int, int], Awaitable[bool]] | None = None,
     ) -> None:
         super().__init__(clock)
         self._store = store
@@ -48,6 +58,12 @@ class Member(Loop):
         self._describe = describe
         self._busy = busy
         self._abandon = abandon
+        self._is_gone = is_gone
+        self._settle = settle
+        self._settled_in: int | None = None
+        """The generation of the store in which it knows all that this node has in hand."""
+        self._holder: tuple[int, int, float] | None = None
+        """Who has the name (node and beat), and since when it was seen so, by the monotonic clock."""
         self._ending_work = False
         self._token: str | None = None
         self._asked_s = 0.0
@@ -61,15 +77,22 @@ class Member(Loop):
             await self._end_work()
         sent_s = self._clock.boottime()
         if self._identity.id is None:
-            if await self._is_replaced():
+            members = await self._store.nodes()
+            if self._is_replaced(members):
                 return self._config.lease_s / 4
+            if self._must_wait(members):
+                return HELD_LOOK_S
             try:
                 sent_s = await self._join()
             except Refused as refused:
                 log.warning("cannot join yet", node=self._identity.name, reason=str(refused))
                 return self._config.lease_s / 4
-        elif not await self._store.renew(self._identity.id, lease_s=self._config.lease_s, busy=self._busy()):
-            return self._given_up()
+        else:
+            generation = await self._store.renew(self._identity.id, lease_s=self._config.lease_s, busy=self._busy())
+            if generation is None:
+                return self._given_up()
+            if not await self._is_settled(self._identity.id, generation):
+                return SETTLE_LOOK_S
         if self._crew is not None:
             self._crew.renew(sent_s + self._config.lease_s - self._config.margin_s)
         self.joined.set()
@@ -83,21 +106,56 @@ class Member(Loop):
         self._token = None
         if self.draining:
             await self._store.retire(joined.id)
-        self._identity.generation = joined.generation
         self._identity.id = joined.id
         self._former_id = joined.id
+        self._settled_in = joined.generation
         log.info("joined", node=self._identity.name, id=joined.id, number=joined.number)
         return self._asked_s
 
-    async def _is_replaced(self) -> bool:
+    def _must_wait(self, members: Members) -> bool:
+        """Whether another node has the name and may be alive: to join would end its work. It is not waited for if its
+        process is seen dead on this host, nor for longer than a lease and a margin in which it did not renew."""
+        others = [
+            it
+            for it in members.nodes
+            if it.joined.name == self._identity.name
+            and it.joined.incarnation != self._token  # this very join, whose answer was lost
+            and it.id != self._former_id
+            and it.lease_until is not None
+            and it.lease_until > members.now
+            and not self._is_gone(it.joined.place)
+        ]
+        if not others:
+            self._holder = None
+            return False
+        last = max(others, key=lambda it: it.id)
+        now_s = self._clock.monotonic()
+        if self._holder is None or self._holder[0] != last.id:
+            place, until = last.joined.place, last.lease_until
+            where = {"host": place.host, "pid": place.pid, "lease_until": None if until is None else until.isoformat()}
+            log.warning(
+                "node.name_is_held: waiting for its holder to leave or to be gone", node=last.joined.name, **where
+            )
+        if self._holder is None or self._holder[:2] != (last.id, last.beat):
+            self._holder = last.id, last.beat, now_s
+        return now_s - self._holder[2] <= self._config.lease_s + self._config.margin_s
+
+    def _is_replaced(self, members: Members) -> bool:
         """Whether a newer node of the same name lives: joining again would end its work, and so on in turns."""
         if self._former_id is None:
             return False
-        members = await self._store.nodes()
         newer = [it for it in members.nodes if it.joined.name == self._identity.name and it.id > self._former_id]
         if not any(it.lease_until is not None and it.lease_until > members.now for it in newer):
             return False
         log.warning("another node has this node's name; not joining while it lives", node=self._identity.name)
+        return True
+
+    async def _is_settled(self, node_id: int, generation: int) -> bool:
+        """Whether the store knows of all that this node has in hand; what it does not know is being ended."""
+        if generation != self._settled_in and self._settle is not None:
+            if not await self._settle(node_id, generation):
+                return False
+            self._settled_in = generation
         return True
 
     def _given_up(self) -> float:

@@ -1,16 +1,21 @@
-"""Prune: forget what is older, or more, than shall be kept, a little at a time; and close assignments that are done."""
+"""Prune: forget what is older, or more, than shall be kept, a little at a time; and close assignments that are done.
+
+One node at a time does so. The output of forgotten runs is on the hosts that ran them: each node removes its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
 from rota.config import RetentionConfig
+from rota.core.advance import Advance
 from rota.loops.duty import Duty
 from rota.loops.loop import Loop
 from rota.model.standing import Retention
 from rota.ports import Clock, LogStore, Store
 
 BATCH = 200
+OUTPUT_BATCH = 1000
 CLOSE_BATCH = 50
 CLOSE_S = 5.0
 MORE_S = 0.02
@@ -38,20 +43,49 @@ class Pruner(Loop):
         self._next_s = 0.0
         self._looked_id = 0
         """The last run that was looked at, unless that was the last of all."""
+        self._settle_s = 0.0
+        self._settled_id = 0
+        """The same, of the runs of jobs that another node could not settle."""
+        self._output_s = 0.0
+        self._output_id = 0
+        """The last run whose output was looked at, unless that was the last of all."""
         self.pruned = 0
 
     async def once(self) -> float:
+        if self._logs is not None and self._clock.monotonic() >= self._output_s:
+            await self._prune_output(self._logs)
         if self._duty is not None and not await self._duty.is_mine():
             return CLOSE_S
         closed = await self._store.close_runs(after_id=self._looked_id, limit=CLOSE_BATCH)
         self._looked_id = closed.last_id or 0
         if closed.last_id is not None:
             return MORE_S
+        if self._clock.monotonic() >= self._settle_s:
+            await self._settle()
         if self._clock.monotonic() >= self._next_s:
             if await self._prune():
                 return MORE_S
-            self._next_s = self._clock.monotonic() + self._config.every_s * (0.9 + 0.2 * self._clock.chance())
+            self._next_s = self._later_s()
         return CLOSE_S * (0.9 + 0.2 * self._clock.chance())
+
+    async def _settle(self) -> None:
+        """Settle runs of jobs that others could not: seldom, for all jobs are asked for their live runs."""
+        settled = await self._store.settle_runs(Advance(), after_id=self._settled_id, limit=CLOSE_BATCH)
+        self._settled_id = settled.last_id or 0
+        if settled.last_id is None:
+            self._settle_s = self._later_s()
+
+    async def _prune_output(self, logs: LogStore) -> None:
+        """Look at some of the output that this host has: whoever forgot its runs may be on another one."""
+        found = await asyncio.to_thread(logs.runs, self._output_id, OUTPUT_BATCH)
+        gone = await self._store.forgotten(found) if found else ()
+        await asyncio.to_thread(logs.prune, gone)
+        self._output_id = found[-1] if len(found) == OUTPUT_BATCH else 0
+        if not self._output_id:
+            self._output_s = self._later_s()
+
+    def _later_s(self) -> float:
+        return self._clock.monotonic() + self._config.every_s * (0.9 + 0.2 * self._clock.chance())
 
     async def _prune(self) -> bool:
         """Forget one batch; says whether there may be more."""

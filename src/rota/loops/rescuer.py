@@ -1,13 +1,17 @@
 """Rescue: put back the items of nodes that are gone, and end what was to be finished from outside and was not.
 
 A node counts as gone when its lease and a margin have passed by the store's clock *and* this rescuer has seen no
-renewal for as long by its own; an item with `hold_s` so much later. A predecessor on this very host whose processes
+renewal for as long by its own; an item with `hold_s` so much later. Of a lease that a clock set back has put out of
+reach, only the second is asked. A predecessor on this very host whose processes
 are seen gone is not waited for.
+
+Rescue and expiry are a duty of one node at a time (S1.11). The others do the same half a lease later: whoever has the
+duty may hang, and a duty is no reason to lose work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -16,6 +20,8 @@ from rota.config import LeaseConfig
 from rota.core.advance import Advance
 from rota.core.notice import notices
 from rota.core.retry import Next, after
+from rota.errors import StoreUnavailable
+from rota.loops.duty import Duty
 from rota.loops.identity import Identity
 from rota.loops.live import Live
 from rota.loops.loader import Loader, Policy
@@ -31,7 +37,11 @@ LOOK_S = 0.5
 SOON_S = 0.1
 """How often to look when a node has not renewed its lease for nearly as long as it lasts."""
 EXPIRE_S = 1.0
+OVERDUE_SHARE = 0.5
+"""How much of a lease the others wait longer than the one whose duty it is."""
 RECONCILE_S = 15.0
+LEFT_S = 15.0
+"""How soon to look again after a node of which nothing could be rescued, and which was not given up all the same."""
 
 log = structlog.get_logger()
 
@@ -48,8 +58,11 @@ class Rescuer(Loop):
         crew: Crew | None,
         loader: Loader,
         live: Live | None = None,
+        *,
+        duty: Duty | None = None,
     ) -> None:
         super().__init__(clock)
+        self._duty = duty
         self._store = store
         self._config = config
         self._identity = identity
@@ -61,19 +74,21 @@ class Rescuer(Loop):
         self._unknown: set[tuple[int, int]] = set()
         self._reconciled_s = clock.monotonic()
         self._expired_s = 0.0
+        self._troubled: set[int] = set()
+        """Nodes whose rescue has failed, which is told once."""
+        self._left: dict[int, float] = {}
+        """Nodes of which there was nothing to rescue, and when that was."""
         self.rescued = 0
 
     async def once(self) -> float:
         members = await self._store.nodes()
         self._watch(members.nodes)
+        is_mine = self._duty is None or await self._duty.is_mine()
+        patience_s = 0.0 if is_mine else OVERDUE_SHARE * self._config.lease_s
         for node in members.nodes:
-            if node.id == self._identity.id:
-                continue
-            if self._crew is not None and self._crew.gone(node.joined.place):
-                await self._rescue(node, members.now, seen_gone=True)
-            elif node.lease_until is not None and self._is_over(node, members.now, 0.0):
-                await self._rescue(node, members.now, seen_gone=False)
-        if self._clock.monotonic() - self._expired_s >= EXPIRE_S:
+            if node.id != self._identity.id:
+                await self._look_after(node, members.now, patience_s)
+        if self._clock.monotonic() - self._expired_s >= EXPIRE_S + patience_s:
             self._expired_s = self._clock.monotonic()
             await self._expire()
         if self._clock.monotonic() - self._reconciled_s >= RECONCILE_S:
@@ -94,9 +109,9 @@ class Rescuer(Loop):
         if again:
             log.error("items of this node that it does not know go back", items=[it.item_id for it in again][:20])
             policies = await self._loader.policies(again)
-            again = [it for it in again if it.item_id in policies and it.item_id not in self._live.attempts]
+            again = [it for it in again if it.item_id not in self._live.attempts]
             self._live.give_back((it.item_id, it.attempt) for it in again)
-            ends = [_lost(it, self._identity.name, policies[it.item_id].retry, free=True) for it in again]
+            ends = [_lost(it, self._identity.name, policies, free=True) for it in again]
             await self._store.finish(ends, rule=Advance())
 
     def _is_anxious(self) -> bool:
@@ -111,36 +126,56 @@ class Rescuer(Loop):
             node.id: known[node.id] if known.get(node.id, (None,))[0] == node.beat else (node.beat, now_s)
             for node in nodes
         }
+        self._left = {node_id: at_s for node_id, at_s in self._left.items() if node_id in self._seen}
 
     def _is_over(self, node: Node, now: datetime, hold_s: float) -> bool:
         assert node.lease_until is not None
         wait_s = self._config.margin_s + hold_s
+        lease_s = max(self._config.lease_s, node.joined.lease_s)
         unseen_s = self._clock.monotonic() - self._seen[node.id][1]
-        return now > node.lease_until + timedelta(seconds=wait_s) and unseen_s >= self._config.lease_s + wait_s
+        is_void = node.joined.is_void(micros(node.lease_until), micros(now))
+        return (is_void or now > node.lease_until + timedelta(seconds=wait_s)) and unseen_s >= lease_s + wait_s
+
+    async def _look_after(self, node: Node, now: datetime, patience_s: float) -> None:
+        """Each on its own: whatever is wrong with one, the others are rescued."""
+        try:
+            if self._crew is not None and self._crew.gone(node.joined.place):
+                await self._rescue(node, now, seen_gone=True)
+            elif node.lease_until is not None and self._is_over(node, now, patience_s):
+                await self._rescue(node, now, seen_gone=False)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            if node.id not in self._troubled:
+                self._troubled.add(node.id)
+                log.exception("a node cannot be rescued from here", node=node.joined.name)
 
     async def _rescue(self, node: Node, now: datetime, *, seen_gone: bool) -> None:
         queued = await self._store.queued(node_id=node.id, limit=10_000)
         taken = [it for it in queued if seen_gone or self._is_over(node, now, it.hold_s)]
-        if queued and not taken:
+        if (queued and not taken) or (not queued and self._is_left(node)):
             return
         policies = await self._loader.policies(taken)
-        ends = [
-            _lost(it, node.joined.name, policies[it.item_id].retry, free=seen_gone and it.started_at is None)
-            for it in taken
-            if it.item_id in policies
-        ]
+        ends = [_lost(it, node.joined.name, policies, free=seen_gone and it.started_at is None) for it in taken]
         done = await self._store.rescue(
             node.id,
             node.beat,
             ends,
             rule=Advance(),
-            notices={end.item_id: self._notices(end, policies[end.item_id]) for end in ends},
+            notices={it: self._notices(end, policies[it]) for end in ends if (it := end.item_id) in policies},
             margin_s=self._config.margin_s,
             seen_gone=seen_gone,
         )
-        if done:
+        is_new = node.id not in self._left
+        if done and not ends:
+            self._left[node.id] = self._clock.monotonic()
+        if done and (ends or is_new):
             self.rescued += len(ends)
             log.warning("a node is gone", node=node.joined.name, items=len(ends), seen_gone=seen_gone)
+
+    def _is_left(self, node: Node) -> bool:
+        """Whether all that is left of a node are items that this release cannot read: newer nodes rescue them."""
+        return self._clock.monotonic() - self._left.get(node.id, -LEFT_S) < LEFT_S
 
     async def _expire(self) -> None:
         """End what its client did not finish in time."""
@@ -150,19 +185,22 @@ class Rescuer(Loop):
         policies = await self._loader.policies(expired)
         ends = [
             _expired(it, policies[it.item_id].retry, self._clock.chance()) for it in expired if it.item_id in policies
-        ]
+        ]  # what this release cannot read is left to others
         told = {end.item_id: self._notices(end, policies[end.item_id]) for end in ends}
         await self._store.finish(ends, rule=Advance(), notices=told)
 
     def _notices(self, end: ItemEnd, policy: Policy) -> list[Assignment]:
         if policy.work is None:
             return []
-        return notices(end, policy.work, policy.item.number, policy.item.info, self._identity.generation)
+        return notices(end, policy.work, policy.item.number, policy.item.info)
 
 
-def _lost(item: Queued, node: str, retry: Retry, *, free: bool) -> ItemEnd:
-    """`free`: the attempt had not begun, so that the loss costs nothing."""
+def _lost(item: Queued, node: str, policies: Mapping[int, Policy], *, free: bool) -> ItemEnd:
+    """`free`: the attempt had not begun, so that the loss costs nothing. An item that this release cannot read is ready
+    again, however often it was lost: who can read it decides."""
+    policy = policies.get(item.item_id)
     losses = -1 if free else item.losses
+    retry = Retry(lost_max=item.losses + 2) if policy is None else policy.retry
     following = after(Outcome.LOST, "", failures=item.failures, losses=losses, retry=retry, chance=0.0)
     return _end(item, Outcome.LOST, following, f"its node {node} was lost", node=node)
 

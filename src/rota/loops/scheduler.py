@@ -26,6 +26,7 @@ from rota.loops.loop import Loop
 from rota.loops.moment import Moment
 from rota.loops.placement.turn import Everyone, Turn
 from rota.model.plan import Committed, Pending
+from rota.model.states import RunState, SkipReason
 from rota.ports import Clock, Store
 
 RETRY_S = 0.05
@@ -63,7 +64,11 @@ class Scheduler(Loop):
         self._placed = 0
         self._held: dict[int, float] = {}
         self.fired = 0
-        """Runs written by this scheduler."""
+        """Runs that this scheduler has started, or lets wait for their turn."""
+        self.missed = 0
+        """Slots that it found too late."""
+        self.skipped = 0
+        """Slots that an overlap policy or a calendar left out."""
 
     async def once(self) -> float:
         """Look once, then fire what falls due until it is time to look again."""
@@ -132,15 +137,32 @@ class Scheduler(Loop):
                 return {}
             half = len(ids) // 2
             return {**await self._fire_batch(ids[:half]), **await self._fire_batch(ids[half:])}
-        self.fired += len(done.runs)
+        for job_id in done.unread:
+            self._leave_to_others(job_id)
+        self._count(done)
         if self.on_fired is not None:
             self.on_fired(done)
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
+
+    def _count(self, done: Committed) -> None:
+        for run in done.runs:
+            if run.state is not RunState.SKIPPED:
+                self.fired += 1
+            elif run.reason is SkipReason.MISFIRE:
+                self.missed += run.slots
+            else:
+                self.skipped += run.slots
 
     def _hold_back(self, job_id: int, fault: Exception) -> None:
         self._held[job_id] = self._clock.monotonic() + HOLD_S
         reason = f"{type(fault).__name__}: {fault}"
         log.error("a job cannot be fired and is held back", job_id=job_id, again_in_s=HOLD_S, reason=reason)
+
+    def _leave_to_others(self, job_id: int) -> None:
+        """This release cannot read the job. It is told of once; a node that can read it fires it, overdue or not."""
+        if job_id not in self._held:
+            log.error("a job cannot be read by this release and is left to newer nodes", job_id=job_id)
+        self._held[job_id] = self._clock.monotonic() + HOLD_S
 
     def _is_held(self, job_id: int) -> bool:
         return self._held.get(job_id, 0.0) > self._clock.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 from structlog.testing import capture_logs
@@ -10,7 +11,8 @@ from structlog.testing import capture_logs
 from rota.backends.memory import MemoryStore
 from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.clock import SystemClock
-from rota.errors import SessionLost
+from rota.coordination.peers import read_peer
+from rota.errors import CoordinatorUnavailable, SessionLost
 from rota.loops.loop import Loop
 from rota.loops.placement.attendant import Attendant
 from rota.model.cluster import Peer
@@ -53,7 +55,7 @@ class Late(Loop):
         self._when = stopping
 
     async def once(self) -> float:
-        if self._when:
+        if self._when or self.failures:
             self.stop()
         raise SessionLost("over")
 
@@ -62,5 +64,62 @@ class Late(Loop):
 async def test_a_session_is_lost_only_where_nobody_ended_it(*, stopping: bool) -> None:
     loop = Late(stopping=stopping)
     with capture_logs() as lines:
-        await loop._round()
+        await loop.run()
     assert [line["event"].partition(";")[0] for line in lines] == ([] if stopping else ["the session was lost"])
+
+
+class Breaking(MemoryCoordinator):
+    """Is out of reach when it is asked for the n-th time."""
+
+    def __init__(self, store: MemoryStore, breaks_at: int) -> None:
+        super().__init__(store.realm, SystemClock(), ttl_s=60.0)
+        self._left = breaks_at
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise CoordinatorUnavailable("cut off")
+
+    async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
+        self._count()
+        return await super().claim(values)
+
+    async def update(self, key: str, fence: int, value: str) -> bool:
+        self._count()
+        return await super().update(key, fence, value)
+
+    async def put(self, key: str, value: str, *, version: int | None = None) -> int | None:
+        self._count()
+        return await super().put(key, value, version=version)
+
+
+@pytest.mark.parametrize("breaks_at", range(1, 6))
+async def test_one_whose_entering_fails_half_way_enters_as_a_whole_the_next_time(breaks_at: int) -> None:
+    """It claims its name, tells n, M and its balance, and puts itself on the list: five requests."""
+    coordinator = Breaking(MemoryStore(SystemClock(), actor="test"), breaks_at)
+    told = Peer(name="a", incarnation="1", address="127.0.0.1:7700", faults=2, alarm=7)
+    attendant, entered, exits = Attendant(coordinator, SystemClock(), lambda: told, on_lost="exit"), [], []
+    attendant.on_entered, attendant.on_exit = lambda: entered.append(1), lambda: exits.append(1)
+    await a_round(attendant)
+    assert (attendant.session, entered, exits) == (None, [], [])
+    await a_round(attendant)
+    entry, listed = await coordinator.get("live/a"), await coordinator.get("all/a")
+    assert entry is not None
+    assert listed is not None
+    assert read_peer(entry) == told
+    assert (attendant.session, entered) == (coordinator.session, [1])
+    coordinator.believed_until_s, coordinator._left = 0.0, 1
+    coordinator.renew = unreachable  # type: ignore[method-assign]
+    await a_round(attendant)
+    assert exits == [1]
+
+
+async def unreachable() -> bool:
+    raise CoordinatorUnavailable("cut off")
+
+
+async def a_round(attendant: Attendant) -> None:
+    try:
+        await attendant.once()
+    except CoordinatorUnavailable as fault:
+        await attendant._recover(fault)

@@ -1,17 +1,31 @@
 """The loops of an executing node, on the memory store: what must survive lost answers, rejoining and large batches."""
 
+import asyncio
 from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
 
 from rota.backends.memory import MemoryStore
+from rota.cli.serve import Stopping, stop_by_signal
 from rota.clock import SystemClock
-from rota.config import LeaseConfig
+from rota.config import ExecutorConfig, LeaseConfig
 from rota.core.dispatch import Rounds
+from rota.errors import InvalidInput
+from rota.loops.executor import Executor
+from rota.loops.host import Execution, Host
 from rota.loops.identity import Identity
 from rota.loops.live import Live
 from rota.loops.loader import Loader
 from rota.loops.member import Member
 from rota.model.dispatch import Arrival, ArrivalKind, Ready
 from rota.model.work import Attempt, Lane, Limit
+from rota.rest.app import app
+from rota.rest.door import Door
+from rota.runners.crew import ProcessCrew
+from rota.runners.logs import DirectoryLogs
+from rota.runners.settings import CrewSettings
 from tests.factories import a_new_node, a_node, an_assignment
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,7 +46,7 @@ def an_attempt(item_id: int, attempt: int) -> Attempt:
     )
 
 
-def a_member(store: MemoryStore, name: str = "twin") -> Member:
+def a_member(store: MemoryStore, name: str = "twin", *, is_gone: bool = False) -> Member:
     return Member(
         store,
         SystemClock(),
@@ -40,6 +54,7 @@ def a_member(store: MemoryStore, name: str = "twin") -> Member:
         Identity(name),
         None,
         describe=lambda token: a_new_node(name, seats=0),
+        is_gone=lambda place: is_gone,
     )
 
 
@@ -51,7 +66,7 @@ async def test_a_batch_of_more_assignments_than_are_remembered_is_loaded_whole()
     for _ in range(1100):
         await store.assign(an_assignment(1))
     first = await store.dispatch(node_id, Rounds(), batch_max=5000)
-    assert len(await loader.attempts([first.grants[node_id]], 1)) == 1100
+    assert len((await loader.attempts([first.grants[node_id]])).attempts) == 1100
 
 
 async def test_an_assignment_that_is_pushed_out_by_its_own_batch_is_still_loaded() -> None:
@@ -64,8 +79,8 @@ async def test_an_assignment_that_is_pushed_out_by_its_own_batch_is_still_loaded
         await store.assign(an_assignment(1))
         done = await store.dispatch(node_id, board, batch_max=10)
         grants.append(done.grants[node_id])
-        await loader.attempts(grants[-1:], 1)
-    assert len(await loader.attempts([grants[0], grants[1], grants[-1]], 1)) == 3
+        await loader.attempts(grants[-1:])
+    assert len((await loader.attempts([grants[0], grants[1], grants[-1]])).attempts) == 3
 
 
 def test_the_late_answer_about_an_attempt_leaves_the_next_one_alone() -> None:
@@ -82,7 +97,7 @@ def test_the_late_answer_about_an_attempt_leaves_the_next_one_alone() -> None:
 
 async def test_a_node_whose_name_was_taken_does_not_take_it_back_while_the_other_lives() -> None:
     store = MemoryStore(SystemClock(), actor="test")
-    old, new = a_member(store), a_member(store)
+    old, new = a_member(store), a_member(store, is_gone=True)
     await old.once()
     await new.once()
     await old.once()  # its renewal is refused
@@ -94,6 +109,71 @@ async def test_a_node_whose_name_was_taken_does_not_take_it_back_while_the_other
     await store.leave(new._identity.id)
     await old.once()
     assert old._identity.id is not None
+
+
+async def test_a_newcomer_waits_while_a_node_of_its_name_may_be_alive() -> None:
+    store = MemoryStore(SystemClock(), actor="test")
+    first, second = a_member(store), a_member(store)
+    await first.once()
+    with capture_logs() as lines:
+        for _ in range(3):
+            await second.once()
+    assert second._identity.id is None
+    assert [line["event"].partition(":")[0] for line in lines] == ["node.name_is_held"], "told once"
+    await first.once()
+    assert first._identity.id is not None, "its work goes on"
+    await store.leave(first._identity.id)
+    await second.once()
+    assert second._identity.id is not None
+
+
+async def test_a_node_whose_crew_cannot_open_closes_its_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    store, live, identity = MemoryStore(SystemClock(), actor="test"), Live(), Identity("a")
+    crew = ProcessCrew(CrewSettings(node="a", state_dir=str(tmp_path / "state")), DirectoryLogs(tmp_path / "logs"))
+    executor = Executor(store, SystemClock(), ExecutorConfig(), identity, crew, live, Loader(store))
+    door = Door(app("a", "1", lambda: None), "127.0.0.1:0")
+    host = Host(
+        store=store,
+        identity=identity,
+        member=a_member(store, "a"),
+        firing=(),
+        working=(),
+        execution=Execution(crew=crew, live=live, executor=executor),
+        door=door,
+    )
+    with pytest.raises(InvalidInput, match=r"^TMPDIR: "):
+        await host.run()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*door.address.split(":"))
+
+
+async def test_a_node_told_to_stop_while_a_round_gives_it_work_says_that_it_waits_for_it(tmp_path: Path) -> None:
+    """It was committed as given, and the node has not read it yet."""
+    store, live, identity = MemoryStore(SystemClock(), actor="test"), Live(), Identity("a")
+    await store.set_limits([Limit(name="global", cap=10), Limit(name="quota:acme/default")])
+    crew = ProcessCrew(CrewSettings(node="a", state_dir=str(tmp_path / "state")), DirectoryLogs(tmp_path / "logs"))
+    executor = Executor(store, SystemClock(), ExecutorConfig(), identity, crew, live, Loader(store))
+    member = Member(
+        store, SystemClock(), LeaseConfig(), identity, crew, describe=lambda token: a_new_node("a", seats=10)
+    )
+    execution = Execution(crew=crew, live=live, executor=executor)
+    host = Host(store=store, identity=identity, member=member, firing=(), working=[executor], execution=execution)
+    stopping, said = Stopping(), asyncio.Queue[str]()
+    stop_by_signal(host, stopping, say=said.put_nowait)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(host.run())
+        await member.joined.wait()
+        await executor.all_in_hand()
+        assert identity.id is not None
+        run = await store.assign(an_assignment(1))
+        await store.dispatch(identity.id, Rounds(), batch_max=10)
+        assert not host.in_hand
+        stopping.stop()
+        assert said.empty()
+        assert await said.get() == f"stopping: waits for run {run.id} (acme) to end; once more ends it at once"
+        live.settled(list(host.in_hand))
+    assert said.empty(), "it is said once"
 
 
 async def test_an_incarnation_that_joins_while_its_node_drains_takes_nothing() -> None:

@@ -1,0 +1,116 @@
+"""Know whether a server that all loops of a node need is away: one place asks it again, all others wait.
+
+answers ──a loop had no answer──> suspected ──it answers all the same──> answers     (that one call was unlucky)
+   ^                                  └──no answer──> away: told once, then ever more rarely
+   └───────────────────── it answers: told with how long it took ─────────────────────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from rota.errors import CoordinatorError, StoreError
+from rota.model.folders import LIVE
+from rota.ports import Clock, Coordinator, Store
+
+ASK_S = 2.0
+"""For how long one answer is waited for: a server that was cut off sends nothing, not even an error."""
+COORDINATOR_S = 2.0
+"""How long a loop waits for the coordinator before it tries by itself: it has more to do when the session is over."""
+GAPS_S = (0.1, 0.2, 0.5, 1.0)
+"""The rests between two questions; the last one stays."""
+REMIND_S = 60.0
+"""The first reminder that it is still away; each further one comes after twice as long."""
+
+log = structlog.get_logger()
+
+
+class Outage:
+    """Whether one server answers, as this node knows it. `patience_s`: after so long a loop tries by itself again."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        server: str,
+        ask: Callable[[], Awaitable[object]],
+        *,
+        patience_s: float | None = None,
+    ) -> None:
+        self.server = server
+        self.patience_s = patience_s
+        self._clock = clock
+        self._ask = ask
+        self._reason = ""
+        self._began_s = 0.0
+        self._suspected = asyncio.Event()
+        self._away = asyncio.Event()
+        self._answers = asyncio.Event()
+        self._answers.set()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it is away for certain."""
+        return self._away.is_set()
+
+    def suspect(self, reason: str) -> None:
+        """A loop had no answer."""
+        if self._answers.is_set():
+            self._reason, self._began_s = reason, self._clock.monotonic()
+            self._answers.clear()
+            self._suspected.set()
+
+    async def over(self) -> None:
+        """Wait until it answers."""
+        await self._answers.wait()
+
+    async def lasted(self, seconds: float) -> None:
+        """Wait until it has been away for so long."""
+        while not self.is_on or self._clock.monotonic() - self._began_s < seconds:
+            await self._away.wait()
+            await self._clock.sleep(max(self._began_s + seconds - self._clock.monotonic(), 0.01))
+
+    async def watch(self) -> None:
+        """Look after it, until cancelled."""
+        while True:
+            await self._suspected.wait()
+            self._suspected.clear()
+            await self._wait_out()
+
+    async def _wait_out(self) -> None:
+        tries, remind_s = 0, REMIND_S
+        while not await self._is_answered():
+            if not self.is_on:
+                self._away.set()
+                log.warning(f"{self.server}.lost", reason=self._reason)
+            away_s = self._clock.monotonic() - self._began_s
+            if away_s >= remind_s:
+                remind_s *= 2
+                log.warning(f"{self.server}.still_lost", for_s=round(away_s), reason=self._reason)
+            gap_s = GAPS_S[min(tries, len(GAPS_S) - 1)]
+            tries += 1
+            await self._clock.sleep(gap_s * (0.5 + self._clock.chance() / 2))
+        if self.is_on:
+            self._away.clear()
+            log.info(f"{self.server}.recovered", after_s=round(self._clock.monotonic() - self._began_s, 1))
+        self._answers.set()
+
+    async def _is_answered(self) -> bool:
+        try:
+            async with asyncio.timeout(ASK_S):
+                await self._ask()
+        except (StoreError, CoordinatorError, TimeoutError) as fault:
+            self._reason = str(fault) or f"no answer within {ASK_S:g} s"
+            return False
+        return True
+
+
+def store_outage(clock: Clock, store: Store) -> Outage:
+    """One that can be read and takes no writes is away, too: whatever a node does there ends with a write."""
+    return Outage(clock, "store", store.probe)
+
+
+def coordinator_outage(clock: Clock, coordinator: Coordinator) -> Outage:
+    return Outage(clock, "coordinator", lambda: coordinator.get(LIVE), patience_s=COORDINATOR_S)
