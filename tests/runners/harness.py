@@ -7,14 +7,15 @@ import itertools
 import os
 import sys
 import textwrap
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from rota.clock import SystemClock
 from rota.model.job import JobName, handler_name
+from rota.model.listener import LISTENERS, listener_name
 from rota.model.run import LogKey
 from rota.model.work import LOG_MAX, Attempt, AttemptEnd
 from rota.runners.crew import ProcessCrew
@@ -27,7 +28,7 @@ ASSIGNED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def boottime_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return SystemClock().boottime()
 
 
 class Heard:
@@ -151,7 +152,7 @@ async def rig(
     logs = DirectoryLogs(folder / "logs")
     crew = ProcessCrew(CrewSettings(**settings), logs, log_max=log_max)
     heard = Heard()
-    (folder / "state").mkdir(exist_ok=True)
+    (folder / "state").mkdir(mode=0o700, exist_ok=True)
     await crew.open(heard)
     if renewed:
         crew.renew(boottime_s() + LEASE_S)
@@ -199,4 +200,5 @@ def write_app(file: Path, app: str, folder: Path) -> dict[str, str]:
     file.write_text(head + text)
     words = [line.split("def ", 1)[1].partition("(")[0] for line in text.splitlines() if "def " in line]
     names = [handler_name(JobName("default", "default", word)) for word in words]
-    return {name: str(file) for name in (*names, "listener:on_start", "listener:on_fail", "listener:on_timeout")}
+    listeners = [listener_name("default/default", it) for it in LISTENERS]
+    return {name: str(file) for name in (*names, *listeners)}

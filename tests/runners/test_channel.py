@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from rota.model.states import Outcome
+from rota.runners.stamps import SEEN_MAX, Stamps
 from rota.runners.wire import REPORT_MAX, Inbox, Orders, Report, SpoiledChannel, framed
 from tests.runners.harness import Memory, rig
 
@@ -29,11 +30,15 @@ ATTACKS = {
     "a frame that is a little too long": f"channel().sendall(struct.pack('>I', {REPORT_MAX + 1}))",
     "no msgpack": "channel().sendall(struct.pack('>I', 4) + b'\\xc1\\xc1\\xc1\\xc1')",
     "another shape": "channel().sendall(struct.pack('>I', 1) + b'\\x01')",
-    "an item that it does not have": "say(False, None, [], [], [[999, 1.0, 2.0, None]], [], False)",
-    "a start of another's item": "say(False, None, [[12345, 1.0, 0]], [], [], [], False)",
-    "output of another's item": "say(False, None, [], [[4711, b'x']], [], [], False)",
+    "an item that it does not have": "say(False, None, [], [], [[999, 1.0, 2.0, None]], [], '')",
+    "a start of another's item": "say(False, None, [[12345, 1.0, 0]], [], [], [], '')",
+    "output of another's item": "say(False, None, [], [[4711, b'x']], [], [], '')",
     "text that is no text": "channel().sendall(struct.pack('>I', 6) + b'\\x97\\xc2\\xc0\\x90\\x90\\x91\\xa4')",
     "a deep nest": "channel().sendall(struct.pack('>I', 500_000) + b'\\x91' * 500_000)",
+    "a file that cannot be": "say(False, None, [], [], [], [], '', [['a\\0b', [1, 2, 3]]])",
+    "files with long names": (
+        "[say(False, None, [], [], [], [], '', [[str(n) * 100_000, [1, 2, 3]]]) for n in range(100, 1000)]"
+    ),
     "a flood of frames": (
         "[channel().sendall((struct.pack('>I', 7) + b'\\x97\\xc2\\xc0\\x90\\x90\\x90\\x90') * 1000) for _ in ' ' * 200]"
     ),
@@ -70,8 +75,7 @@ async def test_what_a_worker_writes_cannot_harm_the_agent(tmp_path: Path, attack
 )
 async def test_what_a_worker_claims_is_checked(tmp_path: Path, said: str, outcome: Outcome, words: str) -> None:
     app = (
-        HEAD
-        + f"import json\n@app.task\ndef lie():\n    say(False, None, [], [], {said}, [], False)\n    time.sleep(60)\n"
+        HEAD + f"import json\n@app.task\ndef lie():\n    say(False, None, [], [], {said}, [], '')\n    time.sleep(60)\n"
     )
     app += "@app.task\ndef fine(): return 1\n"
     async with rig(tmp_path, app) as crew:
@@ -97,3 +101,10 @@ def test_a_frame_beyond_the_bound_is_refused_before_it_is_read() -> None:
     inbox = Inbox(10)
     with pytest.raises(SpoiledChannel):
         inbox.feed(struct.pack(">I", 11))
+
+
+def test_no_number_of_files_that_workers_tell_of_is_remembered_for_ever() -> None:
+    stamps = Stamps()
+    for number in range(3 * SEEN_MAX):
+        stamps.of(f"/nowhere/{number}", 0.0)
+    assert len(stamps._seen) <= SEEN_MAX

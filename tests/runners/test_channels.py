@@ -7,9 +7,10 @@ import hashlib
 import hmac
 import json
 import os
+import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ from rota.core.alarm import message
 from rota.errors import Undelivered
 from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Message
 from rota.runners.channels import ChannelCourier, CourierSettings
+from rota.runners.channels.mail import tls_of
+from tests.servers.certificates import make_certificates
 from tests.servers.smtp import PASSWORD, Mailbox, mail_server
 
 SECRET = "a-secret-of-this-test"
@@ -69,6 +72,41 @@ async def test_a_mail_server_is_logged_in_to(mailbox: Mailbox, tmp_path: Path) -
     with pytest.raises(Undelivered, match=r"(?i)auth"):
         await courier(tmp_path, **known, smtp_password="wrong").send(rule, a_message())
     assert len(mailbox.letters) == 1
+
+
+async def test_a_mail_server_is_logged_in_to_in_secret(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path / "tls")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(made.cert, made.key)
+    async with mail_server(context) as box:
+        known = {"smtp_host": "127.0.0.1", "smtp_port": box.port, "smtp_user": "rota", "smtp_password": PASSWORD}
+        rule = a_rule("mail", "ops@example.com")
+        await courier(tmp_path, **known, smtp_tls="starttls", smtp_ca=str(made.ca)).send(rule, a_message())
+        assert (len(box.letters), box.users) == (1, ["rota"])
+        with pytest.raises(Undelivered, match=r"(?i)certificate"):
+            await courier(tmp_path, **known, smtp_tls="starttls").send(rule, a_message())
+        assert len(box.letters) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "tls"),
+    [
+        ({}, "none"),
+        ({"smtp_password": "x"}, "starttls"),
+        ({"smtp_password": "x", "smtp_host": "127.0.0.1"}, "none"),
+        ({"smtp_password": "x", "smtp_tls": "tls"}, "tls"),
+        ({"smtp_tls": "none"}, "none"),
+    ],
+)
+def test_a_password_leaves_this_host_in_secret(settings: dict[str, str], tls: str) -> None:
+    assert tls_of(CourierSettings(**{"smtp_host": "mail.example.com", **settings})) == tls
+
+
+def test_a_password_is_never_sent_as_plain_text_to_another_host() -> None:
+    settings = CourierSettings(smtp_host="mail.example.com", smtp_password="s3cret", smtp_tls="none")
+    with pytest.raises(Undelivered, match="plain text") as refused:
+        tls_of(settings)
+    assert "s3cret" not in str(refused.value)
 
 
 async def test_a_mail_that_is_refused_is_undelivered_with_the_reason(mailbox: Mailbox, tmp_path: Path) -> None:
@@ -183,6 +221,26 @@ async def test_a_webhook_that_hangs_is_cut_off(tmp_path: Path) -> None:
         await asyncio.wait_for(hook.ended.wait(), 30)
 
 
+async def test_a_webhook_that_answers_drop_by_drop_is_cut_off(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"H")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        ended.set()
+        writer.close()
+
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        post = courier(tmp_path, hosts=("127.0.0.1",), send_s=0.3)
+        with pytest.raises(Undelivered, match=r"no answer within 0.3 s"):
+            await post.send(a_rule("webhook", f"http://127.0.0.1:{port}/"), a_message())
+        await asyncio.wait_for(ended.wait(), 30)
+
+
 async def test_nobody_listening_is_undelivered(tmp_path: Path) -> None:
     async with a_hook() as hook:
         port = hook.port
@@ -196,6 +254,10 @@ async def test_a_command_gets_the_message_on_its_input_and_no_shell_sees_it(tmp_
     rule = a_rule("command", sys.executable, "-c", script, "$(id)", "; true")
     answer = await courier(tmp_path).send(rule, a_message(2))
     assert answer == "exit code 0: run_failed 2 ['$(id)', '; true']"
+
+
+async def test_a_command_does_not_begin_in_the_folder_of_the_node(tmp_path: Path) -> None:
+    assert await courier(tmp_path).send(a_rule("command", "pwd"), a_message()) == "exit code 0: /"
 
 
 async def test_a_large_message_and_a_program_that_reads_nothing_are_no_trouble(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from rota.model import work
 from rota.model.states import Outcome
 from rota.runners.worker import address
 from rota.runners.worker.address import is_public, target
@@ -175,6 +176,16 @@ async def test_an_answer_that_takes_too_long_is_cut_off_and_the_worker_lives(
     assert after.outcome is Outcome.SUCCEEDED
 
 
+async def test_a_request_without_a_time_of_its_own_is_cut_off_too_and_the_message_says_when(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "TIMEOUT_S", 0.4)
+    async with rig(tmp_path, hosts=(server,)) as crew:
+        end = await crew.do(crew.request(f"http://{server}/drip", timeout_s=None, grace_s=10))
+    assert (end.outcome, end.cause) == (Outcome.TIMED_OUT, "timeout")
+    assert end.message.startswith("did not end within 0.4 s"), end.message
+
+
 async def test_many_requests_share_a_worker_and_none_waits_for_a_slow_one(tmp_path: Path, server: str) -> None:
     async with rig(tmp_path, hosts=(server,)) as crew:
         slow = crew.request(f"http://{server}/silent", timeout_s=None)
@@ -251,6 +262,43 @@ async def test_urls_that_must_not_be_called_are_not(tmp_path: Path, server: str)
         ("2002:7f00:1::", False),
         ("2002:a00:1::1", False),
         ("2001:0:4136:e378:8000:63bf:f5ff:fffe", False),
+        ("fec0::1", False),
+        ("192.88.99.1", False),
+        ("3fff::1", False),
+        ("3fff:fff::1", False),
+        ("5f00::1", False),
+        ("100::1", False),
+        ("100:0:0:1::1", False),
+        ("64:ff9b:1::5db8:d822", False),
+        ("64:ff9b:1:fffe::1", False),
+        ("2002:5db8:d822::1", False),
+        ("2001:db8::1", False),
+        ("2001:2::1", False),
+        ("2001:10::1", False),
+        ("2001:1ff:ffff::1", False),
+        ("::93.184.216.34", False),
+        ("::ffff:0:93.184.216.34", False),
+        ("::ffff:192.88.99.1", False),
+        ("64:ff9b::c058:6301", False),
+        ("0.255.0.1", False),
+        ("192.0.0.9", False),
+        ("192.0.0.170", False),
+        ("198.19.255.255", False),
+        ("198.51.100.7", False),
+        ("203.0.113.7", False),
+        ("239.1.1.1", False),
+        ("100.127.255.255", False),
+        ("4000::1", False),
+        ("fd12:3456::1", False),
+        ("100.128.0.1", True),
+        ("172.32.0.1", True),
+        ("198.20.0.1", True),
+        ("192.88.98.1", True),
+        ("2001:200::1", True),
+        ("2001:4860:4860::8888", True),
+        ("2003::1", True),
+        ("2a00:1450:4001::1", True),
+        ("3fff:1000::1", True),
     ],
 )
 def test_an_address_is_public_only_if_all_it_stands_for_is(text: str, public: bool) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rota.errors import LogUnreadable
 from rota.model.run import LogKey
-from rota.runners.logs import CUT, DirectoryLogs, LogState, piece
+from rota.runners.logs import CUT, MISSING, DirectoryLogs, LogState, piece
 
 KEY = LogKey(17, 18, 1)
 
@@ -23,6 +24,14 @@ def test_chunks_are_kept_by_offset_and_writing_twice_changes_nothing(logs: Direc
     assert logs.read(KEY, 0, 100) == b"\x00\xffsecondthird"
     assert logs.read(KEY, 2, 6) == b"second"
     assert logs.read(KEY, 100, 6) == b""
+
+
+def test_nothing_of_a_log_is_for_others(logs: DirectoryLogs, tmp_path: Path) -> None:
+    logs.append(KEY, 0, b"x")
+    logs.close_log(KEY, 1)
+    found = list((tmp_path / "logs").rglob("*"))
+    assert len(found) == 4
+    assert [path for path in (tmp_path / "logs", *found) if path.stat().st_mode & 0o007] == []
 
 
 def test_every_attempt_has_its_own_log(logs: DirectoryLogs) -> None:
@@ -53,7 +62,7 @@ def test_a_host_that_died_mid_log_leaves_what_was_flushed_and_a_marked_gap(logs:
 def test_a_log_that_is_shorter_than_it_should_be_has_a_marked_gap(logs: DirectoryLogs) -> None:
     logs.append(KEY, 0, b"abc")
     logs.close_log(KEY, 10)
-    assert piece(logs, KEY, 3, 100, over=True) == (CUT, 3, LogState.CUT)
+    assert piece(logs, KEY, 3, 100, over=True) == (MISSING % 7, 3, LogState.CUT)
 
 
 def test_pruning_forgets_the_runs_and_only_them(logs: DirectoryLogs, tmp_path: Path) -> None:
@@ -75,7 +84,7 @@ def test_links_and_special_files_are_not_read_or_written(logs: DirectoryLogs, tm
     folder = tmp_path / "logs" / "0" / "17"
     folder.mkdir(parents=True)
     (folder / "18.1.log").symlink_to(secret)
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(LogUnreadable, match="symbolic links"):
         logs.read(KEY, 0, 10)
     with pytest.raises(OSError, match="symbolic links"):
         logs.append(KEY, 0, b"x")
@@ -87,3 +96,18 @@ def test_links_and_special_files_are_not_read_or_written(logs: DirectoryLogs, tm
 def test_names_are_made_of_numbers_only(logs: DirectoryLogs) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         logs.read(LogKey("../../etc/passwd", 1, 1), 0, 1)  # type: ignore[arg-type]
+
+
+def test_the_runs_that_have_output_are_listed_in_order_and_nothing_else_is(logs: DirectoryLogs, tmp_path: Path) -> None:
+    assert logs.runs(0, 10) == []
+    for run_id in (2001, 7, 12, 999, 1000):
+        logs.append(LogKey(run_id, 1, 1), 0, b"x")
+    root = tmp_path / "logs"
+    (root / "notes").mkdir()
+    (root / "0" / "0013").mkdir()
+    (root / "0" / "14").write_text("a file")
+    (root / "0" / "15").symlink_to(root / "0" / "12")
+    assert logs.runs(0, 10) == [7, 12, 999, 1000, 2001]
+    assert logs.runs(0, 2) == [7, 12]
+    assert logs.runs(12, 2) == [999, 1000]
+    assert logs.runs(2001, 2) == []

@@ -164,6 +164,19 @@ async def test_what_is_no_plain_file_is_no_result(tmp_path: Path, place: str) ->
     assert (end.outcome, end.result) == (Outcome.SUCCEEDED, None)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+async def test_a_second_name_of_the_file_of_another_user_is_no_result(tmp_path: Path) -> None:
+    """Where hard links are not protected, a program could let root read a file for it."""
+    write = "echo hers > $ROTA_RESULT; echo $ROTA_RESULT > where; until [ -e go ]; do sleep 0.01; done"
+    async with rig(tmp_path) as crew:
+        attempt = crew.shell("sh", "-c", write, bounds=Bounds(directory=str(tmp_path)))
+        crew.begin(attempt)
+        os.chown((await crew.appears("where")).strip(), 12345, 12345)
+        (tmp_path / "go").touch()
+        end = await crew.end(attempt)
+    assert (end.outcome, end.result) == (Outcome.SUCCEEDED, None)
+
+
 async def test_a_program_runs_in_its_directory_as_its_user_and_can_write_its_result(tmp_path: Path) -> None:
     user = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() else "nobody"
     async with rig(tmp_path) as crew:

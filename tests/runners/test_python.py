@@ -317,22 +317,30 @@ async def test_a_task_that_the_file_lost_fails_and_what_is_there_is_named(tmp_pa
     assert end.message.endswith("app.py has no default/default/one; it has default/default/two")
 
 
+START, FAIL = "listener:default/default/on_start", "listener:default/default/on_fail"
+
+
 async def test_listeners_of_the_app_are_called_with_the_item(tmp_path: Path) -> None:
     app = """
         @app.on_start
         def begin(told):
-            seen = [told.uuid, told.token, told.number, told.info, told.tenant]
+            seen = [told.id, told.token, told.number, told.info, told.tenant]
             open(HERE + "/told", "w").write(repr(seen))
         @app.on_fail
-        async def fail(told): open(HERE + "/failed", "w").write(repr([told.uuid, told.number, told.message]))
+        async def fail(told): open(HERE + "/failed", "w").write(repr([told.id, told.number, told.message]))
     """
     async with rig(tmp_path, app) as crew:
         begun = crew.attempt(
-            runner="python", config={"listener": "on_start"}, number="N1", info='{"a":1}', token=9, external=True
+            runner="python",
+            config={"listener": START},
+            number="N1",
+            info='{"a":1}',
+            token=9,
+            external=True,
         )
         end = await crew.do(begun)
-        about = {"uuid": "77", "number": "N7", "message": "went wrong"}
-        failed = await crew.do(crew.attempt(runner="python", config={"listener": "on_fail"}, params=about))
+        about = {"id": 77, "number": "N7", "message": "went wrong"}
+        failed = await crew.do(crew.attempt(runner="python", config={"listener": FAIL}, params=about))
     assert end.outcome is failed.outcome is Outcome.SUCCEEDED, (end.message, failed.message)
-    assert (tmp_path / "told").read_text() == repr([str(begun.item_id), 9, "N1", {"a": 1}, "default"])
-    assert (tmp_path / "failed").read_text() == repr(["77", "N7", "went wrong"])
+    assert (tmp_path / "told").read_text() == repr([begun.item_id, 9, "N1", {"a": 1}, "default"])
+    assert (tmp_path / "failed").read_text() == repr([77, "N7", "went wrong"])

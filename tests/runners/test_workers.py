@@ -9,6 +9,8 @@ import pytest
 
 from rota.model.states import Outcome
 from rota.runners.boundary.promises import BoundaryKind
+from rota.runners.hand import FILES_MAX
+from rota.runners.wire import Report
 from tests.runners.harness import LEASE_S, Heard, Rig, boottime_s, rig, write_app
 
 APP = """
@@ -90,9 +92,10 @@ async def test_a_worker_of_a_changed_app_ends_what_it_has_however_long_that_take
         (hand,) = (hand for pool in crew.crew._pools.values() for hand in pool.hands)
         write_app(tmp_path / "app.py", "@app.task\ndef version(): return 2\n" + APP, tmp_path)
         async with asyncio.timeout(20):
-            while (await crew.do(crew.call("version"))).result != "2":
+            while not hand.is_retiring:  # it is looked at again when something waits, but not all the time
+                await crew.do(crew.call("version"))
                 await asyncio.sleep(0.05)
-        assert hand.is_retiring
+        assert (await crew.do(crew.call("version"))).result == "2"
         for _, _, waiter, what in list(crew.crew._timers._heap):
             if waiter is hand:
                 waiter.ring(what)  # as when the time has come in which it should have been ready
@@ -279,3 +282,23 @@ async def test_a_limit_of_cpu_time_counts_for_each_attempt_alone(tmp_path: Path)
     async with rig(tmp_path, app) as crew:
         ends = [await crew.do(crew.call("burns", bounds=Bounds(cpu_s=2))) for _ in range(4)]
     assert [end.outcome for end in ends] == [Outcome.SUCCEEDED] * 4
+
+
+async def test_whatever_files_workers_tell_of_a_bounded_number_is_remembered(tmp_path: Path) -> None:
+    def told(by: str) -> Report:
+        return Report(files=[(f"{by}-{number}.py", (0, 0, 0)) for number in range(5 * FILES_MAX)])
+
+    async with rig(tmp_path, APP) as crew:
+        attempts = [crew.call("waits") for _ in range(3)]
+        crew.begin(*attempts[:2])
+        for attempt in attempts[:2]:
+            await crew.start(attempt)
+        (pool,) = crew.crew._pools.values()
+        for number, hand in enumerate(pool.hands):
+            hand._understand(told(str(number)))
+        crew.begin(attempts[2])
+        await crew.start(attempts[2])  # in a worker that begins with what both have told
+        assert len(pool.hands) == 3
+        pool.hands[-1]._understand(told("last"))
+        assert max(len(hand.files) for hand in pool.hands) <= FILES_MAX + 1, "the app's own file, and so many others"
+        (tmp_path / "go").write_text("")

@@ -16,20 +16,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rota.model.job import listener_name
+import structlog
+
 from rota.model.node import Place
 from rota.model.states import Outcome
 from rota.model.work import LOG_MAX, Attempt
 from rota.ports import Listener, LogStore
 from rota.runners import environment
 from rota.runners.boundary.order import TreeSpec
-from rota.runners.boundary.promises import BoundaryKind
+from rota.runners.boundary.promises import BoundaryKind, told
 from rota.runners.boundary.sweeping import Swept, sweep
 from rota.runners.boundary.switch import boottime_ns
 from rota.runners.boundary.yard import Yard
 from rota.runners.desk import Desk
-from rota.runners.endings import Ending, stopped
-from rota.runners.hand import START_S, Hand, Shop
+from rota.runners.endings import Ending, resting, stopped
+from rota.runners.hand import START_S, Hand
 from rota.runners.live import Live
 from rota.runners.place import here, process_is_gone
 from rota.runners.pool import Pool, Route
@@ -37,9 +38,15 @@ from rota.runners.programs import Programs
 from rota.runners.room import Room
 from rota.runners.scribe import Scribe
 from rota.runners.settings import CrewSettings
+from rota.runners.shop import Shop
 from rota.runners.stamps import Stamps
+from rota.runners.state_folder import refusal
 from rota.runners.timers import Timers
+from rota.runners.users import Users, are_root, root_means
 from rota.runners.wire import Setup, Task
+from rota.runners.workplace import Workplaces
+
+log = structlog.get_logger()
 
 REQUESTS_MAX = 32
 """How many requests of a tenant one worker makes at a time."""
@@ -58,6 +65,7 @@ class ProcessCrew:
         self.swept = Swept()
         """What was found of earlier incarnations when this one opened."""
         self._settings = settings
+        self._users = Users(settings.user)
         self._apps = dict(settings.apps)
         self._logs = logs
         self._log_max = log_max
@@ -68,21 +76,33 @@ class ProcessCrew:
         self._stamps = Stamps()
         self._room = Room(settings.processes_max, self._evict)
         self._is_open = False
+        self._unable = ""
 
     async def open(self, listener: Listener) -> None:
         settings = self._settings
         loop = asyncio.get_running_loop()
         place = Path(settings.state_dir)
         kind = None if settings.boundary is None else BoundaryKind(settings.boundary)
+        if are_root(settings.user):
+            log.warning(f"tasks that name no user run as {root_means()}; set executor.user to change that")
         self.swept = await sweep(place)
-        self._yard = await Yard.open(kind, state_dir=place, node=settings.node)
+        self._workplaces = await asyncio.to_thread(Workplaces)
+        try:
+            self._yard = await Yard.open(kind, state_dir=place, node=settings.node)
+        except BaseException:
+            await self._workplaces.close()
+            raise
         self.boundary = str(self._yard.kind)
+        if words := told(self._yard.kind):
+            log.warning(f"processes are held together by {words}")
         self._loop = loop
         self._timers = Timers(loop)
         self._scribe = Scribe(self._logs, loop, self._timers, self._log_max)
         self._desk = Desk(listener, loop, self._timers, self._scribe)
-        self._shop = Shop(loop, self._yard, self._desk, self._scribe, self._timers)
+        self._shop = Shop(loop, self._yard, self._desk, self._scribe, self._timers, self._workplaces)
         self._programs = Programs(self._shop, self._room, settings.environment)
+        self._shop.unable = self.unable
+        self._folders = (self._yard.folder, self._workplaces.root)
         self._is_open = True
         self._timers.at(loop.time() + min(TIDY_S, settings.idle_s), self)
 
@@ -97,6 +117,10 @@ class ProcessCrew:
         self._until_s = until_s
         self._yard.renew(until_s)
 
+    def unable(self) -> str:
+        self._unable = refusal(self._folders) if self._is_open else ""
+        return self._unable
+
     def set_apps(self, apps: dict[str, str]) -> None:
         """Say anew which file has which handler: definitions may change while a node runs."""
         self._apps = dict(apps)
@@ -106,9 +130,12 @@ class ProcessCrew:
         if not self._is_open or self._until_s * 1e9 <= boottime_ns():
             self._refuse(attempts)
             return
+        if self._unable and (why := self.unable()):
+            self._refuse(attempts, resting(why))
+            return
         touched: dict[Pool | Programs, None] = {}
         for attempt in attempts:
-            live = self._desk.take(attempt)
+            live = self._desk.take(self._users.named(attempt))
             if live is not None and (place := self._send(live)) is not None:
                 touched[place] = None
         for place in touched:
@@ -117,6 +144,16 @@ class ProcessCrew:
     def cancel(self, item_ids: Sequence[int]) -> None:
         for item_id in item_ids:
             self._desk.cancel(item_id)
+
+    def drop(self, attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        wanted = set(attempts)
+        for live in self._desk.lives if self._is_open else ():
+            if (live.attempt.item_id, live.attempt.token) in wanted:
+                if live.place is None:
+                    self._desk.end(live, stopped(), None)
+                else:
+                    live.place.kill(live)
+        return sorted(wanted & self._desk.untold) if self._is_open else []
 
     async def close(self) -> None:
         if not self._is_open:
@@ -130,6 +167,7 @@ class ProcessCrew:
             place.kill()
         await asyncio.gather(*(place.see_gone() for place in places))
         await self._yard.close()
+        await self._workplaces.close()
         for live in self._desk.lives:
             self._desk.end(live, stopped(), None)
         await self._scribe.close()
@@ -154,15 +192,18 @@ class ProcessCrew:
                 self._routes = {name: route for name, route in self._routes.items() if route.pool is not pool}
         self._timers.at(now + min(TIDY_S, self._settings.idle_s), self)
 
-    def _refuse(self, attempts: Sequence[Attempt]) -> None:
+    def _refuse(self, attempts: Sequence[Attempt], ending: Ending | None = None) -> None:
         why = "this node's lease is over: nothing may start until it is renewed" if self._is_open else "this node stops"
         for attempt in attempts:
             if (live := self._desk.take(attempt)) is not None:
-                self._desk.end(live, Ending(Outcome.LOST, message=why), None)
+                self._desk.end(live, ending or Ending(Outcome.LOST, message=why), None)
 
     def _send(self, live: Live) -> Pool | Programs | None:
         """Let an attempt wait where it will run."""
         attempt = live.attempt
+        if why := self._users.refusal(attempt.bounds.user):
+            self._desk.end(live, Ending(Outcome.FAILED, "start", why), None)
+            return None
         if attempt.runner == "shell":
             self._programs.add(live)
             return self._programs
@@ -215,8 +256,7 @@ class ProcessCrew:
         """The advertised name of the function, and the file of its app; none for functions of modules."""
         if "function" in attempt.config:
             return str(attempt.config["function"]), None
-        listener = attempt.config.get("listener")
-        what = str(attempt.config.get("handler")) if listener is None else listener_name(str(listener))
+        what = str(attempt.config.get("listener") or attempt.config.get("handler"))
         if what not in self._apps:
             return Ending(Outcome.FAILED, "unknown", f"this node has no app with {what}")
         return what, self._apps[what]
@@ -243,9 +283,9 @@ class ProcessCrew:
             label=f"worker.{attempt.tenant}.{len(self._pools) + 1}",
             channel=True,
         )
-        setup = Setup(file, settings.modules, settings.paths, settings.hosts, concurrency, shared, self._log_max)
-        stamp = (lambda: None) if file is None else (lambda: self._stamps.of(file, self._loop.time()))
-        return Pool(self._shop, self._room, spec, setup, starting_max=settings.starting_max, stamp=stamp)
+        app = None if file is None else str(Path(file).absolute())  # the worker begins in another folder
+        setup = Setup(app, settings.modules, settings.paths, settings.hosts, concurrency, shared, self._log_max)
+        return Pool(self._shop, self._room, spec, setup, self._stamps, settings.starting_max)
 
     def _evict(self) -> bool:
         """Let the worker go that was idle for longest."""

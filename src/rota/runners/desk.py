@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from rota.model.run import LogKey
 from rota.model.states import Outcome
-from rota.model.work import TIMEOUT_S, Attempt, AttemptEnd
+from rota.model.work import Attempt, AttemptEnd
 from rota.ports import Listener
 from rota.runners.endings import Ending
-from rota.runners.live import KILL, TERM, WARN, Live
+from rota.runners.live import INSIST, KILL, TERM, WARN, Live
 from rota.runners.scribe import Scribe
 from rota.runners.timers import Timers
 
@@ -43,6 +43,12 @@ class Desk:
     @property
     def lives(self) -> Sequence[Live]:
         return list(self._lives.values())
+
+    @property
+    def untold(self) -> set[tuple[int, int]]:
+        """The attempts (item, token) whose end was not told yet."""
+        lives = [*self._lives.values(), *(it.live for it in self._closing)]
+        return {(live.attempt.item_id, live.attempt.token) for live in lives}
 
     def take(self, attempt: Attempt) -> Live | None:
         """Take an attempt on, unless another attempt at the same item is still here."""
@@ -81,6 +87,7 @@ class Desk:
             self.end(live, Ending(why, "cancel", "was cancelled before it started"), None)
             return
         live.place.stop(live)
+        self._set(live, live.asked_s + live.attempt.grace_s / 2, INSIST)
         self._set(live, live.asked_s + live.attempt.grace_s, KILL)
 
     def cancel(self, item_id: int) -> None:
@@ -136,6 +143,7 @@ class Desk:
                 message=ending.message,
                 result=ending.result,
                 log_bytes=log_bytes,
+                late_s=ending.late_s,
             )
         )
         self._soon()
@@ -153,7 +161,7 @@ class Desk:
     def _watch(self, live: Live) -> None:
         attempt = live.attempt
         started_s = live.started_s or 0.0
-        timeout_s = time_of(attempt)
+        timeout_s = attempt.time_s
         if timeout_s is not None:
             self._set(live, started_s + timeout_s, TERM)
         if attempt.warn_s is not None:
@@ -175,6 +183,8 @@ class Desk:
             self._listener.warned(attempt.item_id, attempt.attempt, message)
         elif rung == TERM:
             self.ask(live, Outcome.TIMED_OUT)
+        elif rung == INSIST and live.place is not None:
+            live.place.insist(live)
         elif live.place is not None:
             live.place.kill(live)
 
@@ -182,12 +192,12 @@ class Desk:
 class _Closing:
     """An attempt that is over, but whose output is still on its way."""
 
-    __slots__ = ("_desk", "_ended_s", "_ending", "_live", "over")
+    __slots__ = ("_desk", "_ended_s", "_ending", "live", "over")
 
     def __init__(self, desk: Desk, live: Live, ending: Ending, ended_s: float) -> None:
         self.over = False
         self._desk = desk
-        self._live = live
+        self.live = live
         self._ending = ending
         self._ended_s = ended_s
         assert live.printed is not None
@@ -195,15 +205,10 @@ class _Closing:
         desk.close_log(self)
 
     def ring(self, what: int) -> None:
-        assert self._live.printed is not None
-        self._done(self._live.printed.written)
+        assert self.live.printed is not None
+        self._done(self.live.printed.size)
 
     def _done(self, size: int) -> None:
         if not self.over:
             self.over = True
-            self._desk.closed_log(self, self._live, self._ending, self._ended_s, size)
-
-
-def time_of(attempt: Attempt) -> float | None:
-    """How long an attempt may take. A request never waits for ever."""
-    return TIMEOUT_S if attempt.timeout_s is None and attempt.runner == "http" else attempt.timeout_s
+            self._desk.closed_log(self, self.live, self._ending, self._ended_s, size)

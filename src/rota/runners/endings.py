@@ -8,8 +8,11 @@ from typing import NamedTuple
 import msgspec
 
 from rota.errors import RotaError
+from rota.model.node import UNABLE
+from rota.model.run import TRACEBACK
 from rota.model.states import Outcome
-from rota.model.work import MESSAGE_MAX, RESULT_MAX, Attempt, Bounds
+from rota.model.value import encode
+from rota.model.work import MESSAGE_MAX, RESULT_MAX, TRACEBACK_MAX, Attempt, Bounds
 from rota.runners.boundary.errors import CannotStart
 from rota.runners.boundary.tree import TreeEnd
 
@@ -27,12 +30,17 @@ class Ending(NamedTuple):
     message: str = ""
     code: int | None = None
     result: str | None = None
+    late_s: float = 0.0
+    """How long after the deadline of this node its processes still ran."""
 
 
 def of_tree(end: TreeEnd, bounds: Bounds, what: str) -> Ending:
     """A tree that ended by itself, or by something that we did not ask for."""
     if end.killed_by_switch:
         return Ending(Outcome.LOST, "", f"{what} was ended by its switch: this node could not renew its lease")
+    if end.disarmed:
+        text = f"{what} was killed: the process that watches over it was stopped or traced"
+        return Ending(Outcome.FAILED, "supervisor", text)
     if end.lost:
         return Ending(Outcome.LOST, "", f"{what} was ended from outside: the process that watches over it was killed")
     if end.oom:
@@ -62,7 +70,7 @@ def _by_signal(number: int, bounds: Bounds, what: str) -> Ending:
 def asked(attempt: Attempt, why: Outcome, how: str) -> Ending:
     """An attempt that was made to end."""
     if why is Outcome.TIMED_OUT:
-        return Ending(why, "timeout", f"did not end within {attempt.timeout_s or 0:g} s and {how}")
+        return Ending(why, "timeout", f"did not end within {attempt.time_s or 0:g} s and {how}")
     return Ending(why, "cancel", f"was cancelled and {how}")
 
 
@@ -77,6 +85,19 @@ def unstarted(error: Exception, attempt_label: str = "") -> Ending:
     if isinstance(error, RotaError | OSError) and not isinstance(error, CannotStart):
         return Ending(Outcome.LOST, "", text)
     return Ending(Outcome.FAILED, "start", text)
+
+
+def with_traceback(text: str) -> str | None:
+    """What is kept of a failure besides its message."""
+    if not text:
+        return None
+    clean = text[-TRACEBACK_MAX:].encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+    return encode({TRACEBACK: clean})
+
+
+def resting(why: str) -> Ending:
+    """An attempt that was given to a node that can start nothing at present."""
+    return Ending(Outcome.LOST, UNABLE, f"this node cannot execute anything at present: {why}")
 
 
 def checked(result: str | None) -> Ending:

@@ -6,20 +6,22 @@ Values are values: nothing here is ever read by a shell.
 from __future__ import annotations
 
 import json
-import pwd
 from collections.abc import Mapping
 
 from rota.model.value import Json
 from rota.model.work import Attempt
+from rota.runners.users import entry
 
 BASIC = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
 KEPT = ("PATH", "HOME", "LANG", "TZ")
-"""What is taken over from the environment of the node."""
+"""What is taken over of what the node hands on."""
 
 
 def basic(node: Mapping[str, str], user: str | None, own: Mapping[str, str]) -> dict[str, str]:
     """What every process gets: the basic variables, and the task's own over them."""
     kept = {name: node[name] for name in KEPT if name in node}
+    if (store := node.get("ROTA_STORE", "")).startswith("sqlite:///"):  # any other address may hold a password
+        kept["ROTA_STORE"] = store
     home = {} if user is None else {"HOME": _home(user), "USER": user, "LOGNAME": user}
     return {**BASIC, **kept, **home, **own}
 
@@ -57,7 +59,5 @@ def _parameters(params: Mapping[str, Json]) -> dict[str, str]:
 
 
 def _home(user: str) -> str:
-    try:
-        return (pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)).pw_dir
-    except KeyError:
-        return "/"  # the boundary will say that there is no such user
+    found = entry(user)
+    return "/" if found is None else found.pw_dir  # the boundary will say that there is no such user

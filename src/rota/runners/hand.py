@@ -8,34 +8,24 @@ The worker is not trusted: whatever it sends, the agent uses bounded memory and 
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
+from msgspec.structs import replace
 
 from rota.model.moment import micros
 from rota.model.states import Outcome
 from rota.runners.boundary.order import TreeSpec
 from rota.runners.boundary.tree import Tree, TreeEnd
-from rota.runners.boundary.yard import Yard
-from rota.runners.desk import Desk
-from rota.runners.endings import Ending, asked, bounded, checked, of_tree, stopped, unstarted
+from rota.runners.endings import Ending, asked, bounded, checked, of_tree, stopped, with_traceback
 from rota.runners.link import Link
 from rota.runners.live import Live
 from rota.runners.pipe import Pipe
-from rota.runners.scribe import Scribe
-from rota.runners.timers import Timers
-from rota.runners.wire import (
-    MAIN,
-    Failure,
-    Order,
-    Orders,
-    Report,
-    Setup,
-    Task,
-)
+from rota.runners.shop import Shop
+from rota.runners.stamps import Stamp
+from rota.runners.wire import MAIN, Failure, Order, Orders, Report, Setup, SpoiledChannel, Task
 
 log = structlog.get_logger()
 
@@ -47,21 +37,13 @@ LAST_WORDS_S = 0.5
 _READY, _GONE = 0, 1
 """What a worker is expected to be when its timer rings."""
 CODES = 1000
+FILES_MAX = 1000
+PATH_MAX = 4096
 TAIL = 2000
 """How much is kept of what a worker prints when it has nothing to do."""
-_LEFT = b"[rota: the task left processes behind; they were killed]\n"
+_LEFT = "[rota: the task left {} behind; its worker was killed with them]\n"
+_LEFT_MAX = 200
 _SHARED = b"[rota: printed by the process that runs this item and others at a time]\n"
-
-
-class Shop:
-    """What all workers of a crew use."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, yard: Yard, desk: Desk, scribe: Scribe, timers: Timers) -> None:
-        self.loop = loop
-        self.yard = yard
-        self.desk = desk
-        self.scribe = scribe
-        self.timers = timers
 
 
 class Boss(Protocol):
@@ -79,8 +61,9 @@ class Boss(Protocol):
 class Hand:
     """A worker. Its boss gives it no more than it can take."""
 
-    def __init__(self, shop: Shop, boss: Boss, spec: TreeSpec, setup: Setup, stamp: object) -> None:
-        self.stamp = stamp
+    def __init__(self, shop: Shop, boss: Boss, spec: TreeSpec, setup: Setup, files: dict[str, Stamp]) -> None:
+        self.files = files
+        """What it has loaded or will load, and how that looked at the latest before it did."""
         self.capacity = setup.concurrency
         self.idle_since = shop.loop.time()
         self.given_since = 0.0
@@ -100,6 +83,7 @@ class Hand:
         self._link: Link | None = None
         self._pipe: Pipe | None = None
         self._tail = b""
+        self._left = ""
         self._wrong: str | None = None
         self._broken: Ending | None = None
         self._is_killed = False
@@ -127,16 +111,33 @@ class Hand:
             self._abandon(Ending(Outcome.LOST, message=f"a fault in this node: {error}"))
 
     async def _run(self) -> None:
+        if self._spec.bounds.directory is not None:
+            return await self._live()
+        try:
+            folder = self._shop.workplaces.make(self._spec.bounds.user)
+        except OSError as error:
+            return self._unstarted(error)
+        self._spec = replace(self._spec, bounds=replace(self._spec.bounds, directory=str(folder)))
+        self._setup = replace(self._setup, folder="" if self._setup.shared else str(folder))
+        try:
+            await self._live()
+        finally:
+            self._shop.workplaces.remove(folder)
+
+    async def _live(self) -> None:
         try:
             self._tree = await self._shop.yard.start(self._spec)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-            self.over = True
-            self._boss.gone(self, None if self.is_retiring else unstarted(error, self._spec.label))
+            self._unstarted(error)
             return
         self._attach(self._tree)
         if self._is_killed:
             self._tree.kill()
         self._gone(await self._tree.ended())
+
+    def _unstarted(self, error: Exception) -> None:
+        self.over = True
+        self._boss.gone(self, None if self.is_retiring else self._shop.unstarted(error, self._spec.label))
 
     def give(self, lives: Sequence[tuple[Live, Task]]) -> None:
         """Hand over attempts, all in one frame."""
@@ -158,11 +159,15 @@ class Hand:
         self._link.send(Orders(tasks, orders, []))
 
     def stop(self, live: Live) -> None:
-        if live.where == MAIN and self._tree is not None and not self._setup.shared:
+        if self._link is not None:
+            self._link.send(Orders([], [], [live.number]))
+
+    def insist(self, live: Live) -> None:
+        """A function that is in code that sees no exception gets the signal, with all that it has started; one that
+        has seen it may be busy cleaning up. In a worker with other items that would hit these too."""
+        if live.where == MAIN and not live.is_stopping and self._tree is not None and not self._setup.shared:
             self.is_retiring = True  # whatever the signal hits, it must not be another item
             self._tree.signal(signal.SIGTERM)
-        elif self._link is not None:
-            self._link.send(Orders([], [], [live.number]))
 
     def kill(self, live: Live | None = None) -> None:
         """Kill the process, with all items in it."""
@@ -222,6 +227,10 @@ class Hand:
             self._boss.freed(self)
         if report.broken is not None:
             self._broken = Ending(Outcome.FAILED, bounded(report.broken.cause), bounded(report.broken.message))
+        for number in report.stopping:
+            self._lives[number].is_stopping = True
+        for file, look in report.files[: max(0, FILES_MAX - len(self.files))]:
+            self.files.setdefault(_possible(file), look)
         for number, at_s, where in report.started:
             live = self._lives[number]
             live.where = where
@@ -231,6 +240,8 @@ class Hand:
             self._shop.desk.print(self._lives[number], data)
         if report.done or report.failed:
             self._hear_ends(report, now)
+        if report.spent and not self.is_retiring:
+            self.retire()
 
     def _hear_ends(self, report: Report, now: float) -> None:
         if self._pipe is not None:
@@ -243,7 +254,8 @@ class Hand:
                 end = self._ended(each.number, each.started_s, each.ended_s, now, _failed(each))
                 ends.append(end)
             # First the next orders, then the telling: so the worker works meanwhile.
-            self._after_ends(report.left, now)
+            self._left = self._left or report.left
+            self._after_ends(now)
         finally:  # also when one of the numbers was never given
             if report.left:
                 self._held += ends
@@ -264,8 +276,8 @@ class Hand:
             ending = asked(live.attempt, live.why, "stopped when it was told to")
         return live, ending, ended_s
 
-    def _after_ends(self, left: bool, now: float) -> None:
-        if left:
+    def _after_ends(self, now: float) -> None:
+        if self._left:
             self.is_retiring = True
             self._force()
             return
@@ -297,12 +309,13 @@ class Hand:
         self._pipe.close()
         now = self._shop.loop.time()
         for live, ending, ended_s in self._held:
-            self._shop.desk.print(live, _LEFT)
-            self._shop.desk.end(live, ending, ended_s)
+            self._shop.desk.print(live, _LEFT.format(_plain(self._left)).encode())
+            self._shop.desk.end(live, ending._replace(late_s=end.late_s), ended_s)
         several = len(self._lives) > 1
         lives, self._lives = list(self._lives.values()), {}
         for live in lives:
-            self._shop.desk.end(live, self._ending(live, end, several=several), now)
+            ending = self._ending(live, end, several=several)
+            self._shop.desk.end(live, ending._replace(late_s=end.late_s), now)
         unneeded = self.is_retiring and self._wrong is None
         self._boss.gone(self, None if self.is_ready or unneeded else self._unborn(end))
 
@@ -325,6 +338,9 @@ class Hand:
             return Ending(Outcome.LOST, message=text)
         if self._is_killed and self._wrong is None:
             return stopped()
+        if self._left:
+            text = f"its worker was killed, because another item had left {_plain(self._left)} behind"
+            return Ending(Outcome.LOST, message=text)
         ending = of_tree(end, live.attempt.bounds, "the worker process")
         if self._wrong is not None:
             ending = Ending(Outcome.FAILED, "channel", bounded(self._wrong))
@@ -366,7 +382,20 @@ def _order(live: Live, task: Task) -> Order:
 
 
 def _failed(failure: Failure) -> Ending:
-    return Ending(Outcome.FAILED, bounded(failure.cause), bounded(failure.message), _small(failure.code))
+    what = (bounded(failure.cause), bounded(failure.message), _small(failure.code))
+    return Ending(Outcome.FAILED, *what, with_traceback(failure.traceback))
+
+
+def _possible(file: str) -> str:
+    """The name of a file, which is looked at again and again: one that no file can have was not loaded."""
+    if "\0" in file or len(file) > PATH_MAX:
+        raise SpoiledChannel("a file that cannot be")
+    return file
+
+
+def _plain(text: str) -> str:
+    """What a worker says of a task, fit for a line."""
+    return "".join(char if char.isprintable() else "?" for char in text[:_LEFT_MAX])
 
 
 def _small(code: int | None) -> int | None:

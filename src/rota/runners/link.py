@@ -17,8 +17,8 @@ _decode = msgspec.msgpack.Decoder(Report).decode
 class Link:
     """Frames to and from one worker.
 
-    `hear` gets each report; it raises KeyError for a number that was never given. `cut` is called once, when nothing
-    more will be heard: with the reason if the worker broke the protocol.
+    `hear` gets each report; it raises KeyError for a number that was never given, SpoiledChannel for what cannot be.
+    `cut` is called once, when nothing more will be heard: with the reason if the worker broke the protocol.
     """
 
     def __init__(

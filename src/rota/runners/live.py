@@ -9,7 +9,7 @@ from rota.model.states import Outcome
 from rota.model.work import Attempt
 from rota.runners.scribe import Printed
 
-WARN, TERM, KILL = 0, 1, 2
+WARN, TERM, INSIST, KILL = 0, 1, 2, 3
 """The rungs of the ladder."""
 
 
@@ -18,6 +18,10 @@ class Place(Protocol):
 
     def stop(self, live: Live) -> None:
         """Ask it to end."""
+        ...
+
+    def insist(self, live: Live) -> None:
+        """It did not yet: ask again, with a signal where that was not the first word."""
         ...
 
     def kill(self, live: Live) -> None:
@@ -32,6 +36,7 @@ class Live:
         "asked_s",
         "attempt",
         "climb",
+        "is_stopping",
         "number",
         "over",
         "place",
@@ -54,6 +59,8 @@ class Live:
         self.why: Outcome | None = None
         """Why it was asked to end: it is then reported like that."""
         self.asked_s = 0.0
+        self.is_stopping = False
+        """Whether it is known to have heard that."""
         self.rungs = 0
         """How many timers wait for it."""
         self.printed: Printed | None = None

@@ -17,11 +17,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from rota.errors import LogGap, LogUnreadable
 from rota.model.run import LogKey
 from rota.ports import LogStore
 
 RUNS_PER_FOLDER = 1000
 CUT = b"\n[rota: the host ended before it had written the rest of this output; about the last 2 s of it are missing]\n"
+MISSING = b"\n[rota: %d bytes of this output are missing here: they could not be kept]\n"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -53,13 +55,10 @@ class DirectoryLogs:
         try:
             file = os.open(path, _WRITE, 0o640)
         except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+            self._make_folder(path.parent)
             file = os.open(path, _WRITE, 0o640)
         try:
-            view = memoryview(data)
-            while view:
-                written = os.pwrite(file, view, offset)
-                view, offset = view[written:], offset + written
+            _write(file, offset, data)
         finally:
             os.close(file)
 
@@ -79,12 +78,24 @@ class DirectoryLogs:
         text = self._read(self._path(key, "end"), 0, 32)
         return int(text) if text.endswith(b"\n") and text.strip().isdigit() else None
 
+    def runs(self, after_id: int, limit: int) -> list[int]:
+        found: list[int] = []
+        for shelf in _numbers(self._root):
+            if shelf >= after_id // RUNS_PER_FOLDER and len(found) < limit:
+                found += [it for it in _numbers(self._root / str(shelf)) if it > after_id]
+        return found[:limit]
+
     def prune(self, run_ids: Sequence[int]) -> None:
         for run_id in run_ids:
             folder = self._folder(run_id)
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):  # others are in it
                 folder.parent.rmdir()
+
+    def _make_folder(self, folder: Path) -> None:
+        """One by one: the mode counts only for the last that is made."""
+        for each in (self._root, folder.parent, folder):
+            each.mkdir(parents=True, exist_ok=True, mode=0o750)
 
     def _folder(self, run_id: int) -> Path:
         return self._root / f"{int(run_id) // RUNS_PER_FOLDER:d}" / f"{int(run_id):d}"
@@ -95,12 +106,40 @@ class DirectoryLogs:
     def _read(self, path: Path, offset: int, limit: int) -> bytes:
         try:
             file = os.open(path, _READ)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return b""
+        except OSError as error:
+            raise LogUnreadable(f"{path} cannot be read: {error.strerror}") from error
         try:
             return os.pread(file, limit, offset) if stat.S_ISREG(os.fstat(file).st_mode) else b""
         finally:
             os.close(file)
+
+
+def _numbers(folder: Path) -> list[int]:
+    """The folders in a folder that are named by numbers, as we write them."""
+    try:
+        with os.scandir(folder) as found:
+            names = [it.name for it in found if it.is_dir(follow_symlinks=False)]
+    except OSError:  # there is no output yet, or nobody may read it
+        return []
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal() and name == str(int(name)))
+
+
+def _write(file: int, offset: int, data: bytes) -> None:
+    """Write all of it or nothing. What is not there is not made up: a file that lost its beginning gets no hole."""
+    size = os.fstat(file).st_size
+    if size < offset:
+        raise LogGap(size)
+    view, at = memoryview(data), offset
+    try:
+        while view:
+            written = os.pwrite(file, view, at)
+            view, at = view[written:], at + written
+    except OSError:
+        if size == offset:
+            os.ftruncate(file, size)
+        raise
 
 
 def piece(logs: LogStore, key: LogKey, offset: int, limit: int, *, over: bool) -> Piece:
@@ -117,4 +156,4 @@ def piece(logs: LogStore, key: LogKey, offset: int, limit: int, *, over: bool) -
         return Piece(b"", at, LogState.ENDED)  # it printed nothing
     if total is not None and at >= total:
         return Piece(b"", at, LogState.ENDED)
-    return Piece(CUT, at, LogState.CUT)
+    return Piece(CUT if total is None else MISSING % (total - at), at, LogState.CUT)

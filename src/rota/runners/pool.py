@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
 from rota.runners.boundary.order import TreeSpec
 from rota.runners.endings import Ending
-from rota.runners.hand import Hand, Shop
+from rota.runners.hand import FILES_MAX, Hand
 from rota.runners.live import Live
 from rota.runners.room import Room
+from rota.runners.shop import Shop
+from rota.runners.stamps import AGE_S, Stamp, Stamps
 from rota.runners.wire import Setup, Task
 
 AGAIN_S = 1.0
@@ -34,21 +35,19 @@ class Pool:
 
     over = False
 
-    def __init__(
-        self, shop: Shop, room: Room, spec: TreeSpec, setup: Setup, *, starting_max: int, stamp: Callable[[], object]
-    ) -> None:
+    def __init__(self, shop: Shop, room: Room, spec: TreeSpec, setup: Setup, stamps: Stamps, starting_max: int) -> None:
         self._shop = shop
         self._room = room
         self._spec = spec
         self._setup = setup
         self._starting_max = starting_max
-        self._stamp = stamp
+        self._stamps = stamps
+        self._look_s = 0.0
         self._waiting: deque[tuple[Live, Task]] = deque()
         self._hands: dict[Hand, asyncio.Task[None]] = {}
         self._free: list[Hand] = []
         self._starting = 0
         self._hired = 0
-        self._seen: object = None
         self._is_patient = False
 
     @property
@@ -125,13 +124,20 @@ class Pool:
         return batch
 
     def _retire_changed(self) -> None:
-        """Workers that have loaded another version of the app get no more work."""
-        stamp = self._stamp()
-        if stamp == self._seen:
+        """Workers that have loaded another version of the app, or of a module of its folder, get no more work."""
+        now = self._shop.loop.time()
+        if now < self._look_s:
             return
-        self._seen = stamp
-        for hand in [hand for hand in self._hands if hand.stamp != stamp and not hand.is_retiring]:
-            hand.retire()
+        self._look_s = now + AGE_S
+        for hand in list(self._hands):
+            if not hand.is_retiring and any(self._stamps.of(file, now) != look for file, look in hand.files.items()):
+                hand.retire()
+
+    def _files(self) -> dict[str, Stamp]:
+        """How everything that a new worker is known to load looks now."""
+        now = self._shop.loop.time()
+        known = sorted({file for hand in self._hands for file in hand.files})[:FILES_MAX]
+        return {file: self._stamps.of(file, now) for file in (*known, *filter(None, [self._setup.app]))}
 
     def _hire(self) -> None:
         while (
@@ -150,7 +156,7 @@ class Pool:
                 label=f"{self._spec.label}.{self._hired}",
                 channel=True,
             )
-            hand = Hand(self._shop, self, spec, self._setup, self._stamp())
+            hand = Hand(self._shop, self, spec, self._setup, self._files())
             self._hands[hand] = self._shop.loop.create_task(hand.run())
 
     def _count_starting(self) -> None:

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pwd
-import shutil
 import signal
 import stat
-import tempfile
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from rota.model.states import Outcome
-from rota.model.work import RESULT_MAX, Attempt
+from rota.model.work import RESULT_MAX, Attempt, Bounds
 from rota.runners import environment
 from rota.runners.boundary.order import TreeSpec
 from rota.runners.boundary.tree import Tree, TreeEnd
-from rota.runners.endings import Ending, asked, checked, of_tree, stopped, too_large, unstarted
-from rota.runners.hand import Shop
+from rota.runners.endings import Ending, asked, checked, of_tree, stopped, too_large
 from rota.runners.live import Live
 from rota.runners.pipe import Pipe
 from rota.runners.room import Room
-
-FOLDER = "rota-results-"
+from rota.runners.shop import Shop
 
 log = structlog.get_logger()
 
@@ -42,7 +37,6 @@ class Programs:
         self._node = node
         self._waiting: deque[Live] = deque()
         self._running: dict[Program, asyncio.Task[None]] = {}
-        self._results = _own_folder()
 
     def add(self, live: Live) -> None:
         self._waiting.append(live)
@@ -52,7 +46,7 @@ class Programs:
             if self._waiting[0].over:
                 self._waiting.popleft()
             elif self._room.take(self):
-                program = Program(self._shop, self._waiting.popleft(), self._results, self._node)
+                program = Program(self._shop, self._waiting.popleft(), self._node)
                 self._running[program] = self._shop.loop.create_task(self._run(program))
             else:
                 return
@@ -65,7 +59,6 @@ class Programs:
     async def see_gone(self) -> None:
         if self._running:
             await asyncio.wait(self._running.values())
-        shutil.rmtree(self._results, ignore_errors=True)
 
     async def _run(self, program: Program) -> None:
         try:
@@ -82,11 +75,11 @@ class Programs:
 class Program:
     """One program."""
 
-    def __init__(self, shop: Shop, live: Live, results: Path, node: Mapping[str, str]) -> None:
+    def __init__(self, shop: Shop, live: Live, node: Mapping[str, str]) -> None:
         self._shop = shop
         self.live = live
         self._node = node
-        self._folder = results / f"{live.attempt.item_id}.{live.attempt.attempt}"
+        self._folder: Path | None = None
         self._tree: Tree | None = None
         self._is_killed = False
         live.place = self
@@ -108,12 +101,15 @@ class Program:
         end = await self._tree.ended()
         ended_s = shop.loop.time()
         pipe.close()
-        shop.desk.end(live, self._ending(end), ended_s)
+        shop.desk.end(live, self._ending(end)._replace(late_s=end.late_s), ended_s)
         self._forget_folder()
 
     def stop(self, live: Live) -> None:
         if self._tree is not None:
             self._tree.signal(signal.SIGTERM)
+
+    def insist(self, live: Live) -> None:
+        """The first word was a signal."""
 
     def kill(self, live: Live | None = None) -> None:
         """Kill it, because it did not stop (`live`), or because the crew closes."""
@@ -125,14 +121,21 @@ class Program:
         attempt = self.live.attempt
         argv = attempt.config.get("argv")
         assert isinstance(argv, list)
-        self._make_folder(attempt.bounds.user)
+        self._folder = self._shop.workplaces.make(attempt.bounds.user, "work")
         return TreeSpec(
             argv=tuple(str(argument) for argument in argv),
             env=environment.of_program(attempt, self._node, str(self._folder / "result")),
-            bounds=attempt.bounds,
+            bounds=self._placed(self._folder),
             hold_s=attempt.hold_s,
             label=label,
         )
+
+    def _placed(self, folder: Path) -> Bounds:
+        """Its bounds, with an empty folder to work in if it names none."""
+        bounds = self.live.attempt.bounds
+        if bounds.directory is not None:
+            return bounds
+        return replace(bounds, directory=str(folder / "work"))
 
     def _printed(self, data: bytes) -> None:
         self._shop.desk.print(self.live, data)
@@ -140,7 +143,7 @@ class Program:
     def _unstarted(self, error: Exception, label: str) -> Ending:
         if self.live.why is not None:
             return Ending(self.live.why, "cancel", "was cancelled at its start")
-        return stopped() if self._is_killed else unstarted(error, label)
+        return stopped() if self._is_killed else self._shop.unstarted(error, label)
 
     def _ending(self, end: TreeEnd) -> Ending:
         live = self.live
@@ -154,22 +157,16 @@ class Program:
         ending = of_tree(end, live.attempt.bounds, "the program")
         if ending.outcome is not Outcome.SUCCEEDED:
             return ending
+        assert self._folder is not None
         return _with_result(self._folder / "result")._replace(code=0)
 
-    def _make_folder(self, user: str | None) -> None:
-        """A folder for the result, which the program's user and nobody else may use."""
-        self._folder.mkdir(mode=0o700)
-        if user is not None and os.geteuid() == 0:
-            with suppress(KeyError):  # the boundary will say that there is no such user
-                entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
-                os.chown(self._folder, entry.pw_uid, entry.pw_gid)
-
     def _forget_folder(self) -> None:
-        try:
+        if self._folder is None:
+            return
+        with suppress(OSError):
             (self._folder / "result").unlink(missing_ok=True)
-            self._folder.rmdir()
-        except OSError:  # it put other things there, perhaps many
-            self._shop.loop.run_in_executor(None, partial(shutil.rmtree, self._folder, ignore_errors=True))
+            (self._folder / "work").rmdir()
+        self._shop.workplaces.remove(self._folder)
 
 
 def label_of(attempt: Attempt) -> str:
@@ -178,14 +175,14 @@ def label_of(attempt: Attempt) -> str:
 
 def _with_result(path: Path) -> Ending:
     """A success, with what the program wrote as its result, if it did. It is a stranger's file: no links are followed,
-    and nothing but a plain file is read."""
+    and nothing but a plain file of whoever has the folder is read: a second name of another's file is not."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return checked(None)
     try:
         found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != path.parent.stat().st_uid:
             return checked(None)
         if found.st_size > RESULT_MAX:
             return too_large(found.st_size)
@@ -193,16 +190,3 @@ def _with_result(path: Path) -> Ending:
     finally:
         os.close(file)
     return checked(text or None)
-
-
-def _own_folder() -> Path:
-    """A folder that everybody may pass and nobody may list, in place of those that dead agents left."""
-    place = Path(tempfile.gettempdir())
-    for folder in place.glob(f"{FOLDER}*"):
-        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
-        with suppress(OSError, ValueError):
-            if folder.stat().st_uid == os.geteuid() and not Path(f"/proc/{int(pid)}").exists():
-                shutil.rmtree(folder, ignore_errors=True)
-    own = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
-    own.chmod(0o711)
-    return own

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 
 import structlog
 
+from rota.errors import LogGap
 from rota.model.run import LogKey
 from rota.model.work import LOG_MAX
 from rota.ports import LogStore
@@ -44,6 +45,7 @@ class Scribe:
         self._dirty: set[Printed] = set()
         self._backlog = 0
         self._held_up: list[Work] = []
+        self._is_refused = False
 
     def printed(self, key: LogKey) -> Printed:
         """The output of an attempt that has begun to print."""
@@ -94,25 +96,44 @@ class Scribe:
             work()
 
     def _append(self, printed: Printed, data: bytes) -> None:
-        size = len(data)
-        if printed.missing:
-            data = b"\n[rota: %d bytes are missing here: the log store refused them]\n" % printed.missing + data
+        self._keep(printed, data)
+        self._tell(self._wrote, len(data))
+
+    def _keep(self, printed: Printed, data: bytes) -> None:
+        """Write it behind what is there. Where something is missing, the log says so."""
         try:
-            self._logs.append(printed.key, printed.written, data)
+            self._write(printed, data)
+        except LogGap as gap:
+            printed.missing += printed.written - gap.have
+            printed.written = gap.have
+            self._keep(printed, data)
         except Exception as error:  # noqa: BLE001 - a log store is foreign code; an attempt must not end by it
-            printed.missing += size
-            log.warning("a log store refused output", attempt=str(tuple(printed.key)), error=str(error))
+            printed.missing += len(data)
+            self._refused(printed, error)
         else:
-            printed.written += len(data)
-            printed.missing = 0
-        self._tell(self._wrote, size)
+            self._is_refused = False
+
+    def _write(self, printed: Printed, data: bytes) -> None:
+        if printed.missing:
+            data = b"\n[rota: %d bytes are missing here: they could not be kept]\n" % printed.missing + data
+        self._logs.append(printed.key, printed.written, data)
+        printed.written += len(data)
+        printed.missing = 0
 
     def _finish(self, printed: Printed, then: Callable[[int], None]) -> None:
+        if printed.missing:
+            self._keep(printed, b"")
         try:
-            self._logs.close_log(printed.key, printed.written)
+            self._logs.close_log(printed.key, printed.size)
         except Exception as error:  # noqa: BLE001 - as above
-            log.warning("a log store refused output", attempt=str(tuple(printed.key)), error=str(error))
-        self._tell(then, printed.written)
+            self._refused(printed, error)
+        self._tell(then, printed.size)
+
+    def _refused(self, printed: Printed, error: Exception) -> None:
+        """Say it once for as long as it lasts."""
+        if not self._is_refused:
+            log.warning("a log store refuses output", attempt=str(tuple(printed.key)), error=str(error))
+        self._is_refused = True
 
     def _tell(self, what: Callable[[int], None], number: int) -> None:
         if not self._loop.is_closed():
@@ -139,6 +160,11 @@ class Printed:
         self._kept = 0
         self._size = 0
         self._parts: list[bytes] = []
+
+    @property
+    def size(self) -> int:
+        """How long the log would be if nothing were missing at its end."""
+        return self.written + self.missing
 
     def take(self, data: bytes) -> None:
         """Keep what was printed, as far as the bound allows."""

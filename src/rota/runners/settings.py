@@ -24,8 +24,10 @@ class CrewSettings(Value, frozen=True, kw_only=True):
     """Where these modules are looked for, before the usual places."""
     hosts: tuple[str, ...] = ()
     """Hosts (`name` or `name:port`) that http tasks may call although their addresses are not public."""
+    user: str | None = None
+    """Whom tasks run as that name nobody; none: the user of the node."""
     environment: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
-    """The environment of the node; a few basic variables of it are handed on."""
+    """The variables of the node that are handed on."""
     processes_max: int = PROCESSES_MAX
     """How many workers and programs there may be at a time."""
     starting_max: int = STARTING_MAX

@@ -44,6 +44,8 @@ class Setup(msgspec.Struct, array_like=True, frozen=True):
     shared: bool
     """Whether several items may be there at a time."""
     log_max: int
+    folder: str = ""
+    """A working folder that is to be empty for each item."""
 
 
 class Task(msgspec.Struct, array_like=True, frozen=True):
@@ -93,6 +95,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     cause: str
     message: str
     code: int | None
+    traceback: str = ""
 
 
 class Report(msgspec.Struct, array_like=True, frozen=True):
@@ -106,8 +109,14 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     done: list[tuple[int, float, float, str | None]] = []
     """Attempts that succeeded: number, start, end, result."""
     failed: list[Failure] = []
-    left: bool = False
-    """Whether processes were found that the attempts ended in this report have left behind."""
+    left: str = ""
+    """What the attempts ended in this report have left behind, if anything: processes, threads, a changed process."""
+    files: list[tuple[str, tuple[int, int, int]]] = []
+    """The files of the user's modules that were loaded since the last report, and how they looked."""
+    stopping: list[int] = []
+    """Attempts whose function was given the exception that asks it to end."""
+    spent: bool = False
+    """Whether something of an attempt that has ended is still seen while others run: no more orders, please."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

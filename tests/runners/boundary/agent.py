@@ -6,10 +6,10 @@ It starts what the plan lists, then prints one line of JSON about its trees, the
 import asyncio
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from rota.clock import SystemClock
 from rota.model.work import Bounds
 from rota.runners.boundary import BoundaryKind, Tree, TreeSpec, Yard
 
@@ -27,7 +27,7 @@ async def main(plan: dict[str, Any]) -> None:
 
 async def renew(yard: Yard, lease_s: float) -> None:
     while True:
-        yard.renew(time.clock_gettime(time.CLOCK_BOOTTIME) + lease_s)
+        yard.renew(SystemClock().boottime() + lease_s)
         await asyncio.sleep(lease_s / 10)
 
 

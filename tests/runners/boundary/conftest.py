@@ -1,12 +1,13 @@
 """What the tests of the boundaries share."""
 
+import subprocess
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from rota.clock import SystemClock
 from rota.runners.boundary import BoundaryKind, Yard
 from tests.runners.boundary.rig import KINDS, Rig
 
@@ -36,6 +37,15 @@ def kind(request: pytest.FixtureRequest) -> BoundaryKind:
 async def yard(kind: BoundaryKind, folder: Path) -> AsyncIterator[Yard]:
     """An open yard of each kind, whose deadline is far."""
     yard = await Yard.open(kind, state_dir=folder / "state", node="n1")
-    yard.renew(time.clock_gettime(time.CLOCK_BOOTTIME) + 1000)
+    yard.renew(SystemClock().boottime() + 1000)
     yield yard
     await yard.close()
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that no sweep may touch."""
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    process.kill()
+    process.wait()

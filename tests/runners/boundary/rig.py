@@ -85,9 +85,11 @@ class Rig:
         self._source = source
         self._user = user
         self._agent: subprocess.Popen[str] | None = None
-        for path in (folder, self.state_dir):
-            path.mkdir(exist_ok=True)
-            path.chmod(0o777)
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o1777)
+        self.state_dir.mkdir(mode=0o700, exist_ok=True)
+        if user is not None:
+            os.chown(self.state_dir, user, user)
 
     def add(self, shape: str, user: str | None = None, *, hold_s: float = 0.0, **env: str) -> Witnesses:
         """A tree for the next agent."""
@@ -98,6 +100,10 @@ class Rig:
         self._plan.append({"argv": argv, "env": env, "user": user, "hold_s": hold_s, "label": label})
         self.trees[label] = witnesses
         return witnesses
+
+    def run(self, argv: list[str], *, user: str | None, label: str) -> None:
+        """A tree of any program, for the next agent."""
+        self._plan.append({"argv": argv, "env": {"PROBE": self.mark}, "user": user, "hold_s": 0.0, "label": label})
 
     def start(self, kind: BoundaryKind | None, *, lease_s: float = 1000.0) -> None:
         """Start the agent, and wait until every tree has the processes that its shape has."""
@@ -168,7 +174,8 @@ class Rig:
             self._agent.stdout.close()
         while self._kill_marked():
             pass
-        sweeping.sweep_now(self.state_dir)
+        if self._user is None:
+            sweeping.sweep_now(self.state_dir)
 
     def _kill_marked(self) -> int:
         return sum(_kill(process) for process in psutil.process_iter() if self._is_ours(process))
@@ -203,9 +210,11 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def wait_until(condition: Callable[[], object], what: str, but: Callable[[], object] = str) -> None:
+def wait_until(
+    condition: Callable[[], object], what: str, but: Callable[[], object] = str, patience_s: float = PATIENCE_S
+) -> None:
     """Wait for it; if it does not come, say what it would have been, and what is instead."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < until, f"it did not come true that {what}: {but()}"
         time.sleep(0.01)

@@ -29,9 +29,7 @@ async def test_memory_of_all_processes_of_a_tree_counts_together(yard: Yard) -> 
     script = "import os, time\nfor _ in range(4): os.fork()\nb = b'x' * (8 << 20)\ntime.sleep(1000)"
     tree = await yard.start(python(script, bounds=Bounds(memory_mb=60)))
     if HAS_MEMORY_GROUPS:
-        while tree in yard.trees and not cgroup.counter(
-            tree.record().limit_groups[0], "memory.oom_control", "oom_kill"
-        ):
+        while tree in yard.trees and not cgroup.counter(tree._order.limits.groups[0], "memory.oom_control", "oom_kill"):
             await asyncio.sleep(0.01)
         tree.kill()
         assert (await tree.ended()).oom
@@ -74,7 +72,7 @@ for count in range(100):
 
 async def test_the_groups_of_a_tree_are_gone_with_it(yard: Yard) -> None:
     tree = await yard.start(python("", bounds=Bounds(memory_mb=100, processes_max=5)))
-    groups = [*tree.record().limit_groups, *filter(None, [tree.record().group])]
+    groups = tree._order.groups
     await tree.ended()
     os.close(tree.output)
     await yard.close()

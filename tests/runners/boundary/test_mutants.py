@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rota.runners.boundary import BoundaryKind
@@ -50,6 +51,14 @@ def mutate(folder: Path) -> Iterator[Callable[[list[Change]], Rig]]:
     yield build
     for rig in rigs:
         rig.close()
+        _end_all_of(folder)
+
+
+def _end_all_of(folder: Path) -> None:
+    """Kill what a mutant has left: nothing else does."""
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(folder) in word for word in process.info["cmdline"] or ()):
+            process.kill()
 
 
 @pytest.mark.parametrize("kind", KINDS)

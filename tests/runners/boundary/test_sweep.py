@@ -4,24 +4,13 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import pytest
 
-from rota.runners.boundary import BoundaryKind, promise, sweep
+from rota.runners.boundary import BoundaryKind, cgroup, promise, sweep
 from rota.runners.boundary.records import AgentRecord, Process, Records, TreeRecord, read_agent
 from tests.runners.boundary.rig import KINDS, Rig, wait_until
-
-
-@pytest.fixture
-def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that no sweep may touch."""
-    process = subprocess.Popen(["sleep", "1000"])
-    yield process
-    process.kill()
-    process.wait()
 
 
 async def test_trees_of_a_living_agent_are_left_alone(rig: Rig, kind: BoundaryKind) -> None:
@@ -68,27 +57,27 @@ async def test_a_number_that_was_used_again_is_nobody(
     folder: Path, bystander: subprocess.Popen[bytes], kind: BoundaryKind
 ) -> None:
     """The record names the pid of the bystander, with another start."""
-    records = forged(folder, pid=bystander.pid, kind=kind)
-    records.write(
-        TreeRecord(label="x", name="n.1", kind=kind, supervisor=Process(pid=bystander.pid, ticks=1), group="/nowhere")
-    )
-    swept = await sweep(folder)
+    records = forged(folder / "state", pid=bystander.pid, kind=kind)
+    group = f"{cgroup.unified()}/rota.nobody" if kind is BoundaryKind.CGROUP else None
+    nobody = Process(pid=bystander.pid, ticks=1)
+    records.write(TreeRecord(label="x", name="n.1", kind=kind, supervisor=nobody, group=group))
+    swept = await sweep(folder / "state")
     assert bystander.poll() is None
     assert [former.empty for former in swept.formers] == [promise(kind).full]
 
 
 async def test_an_agent_of_an_earlier_boot_left_nothing(folder: Path, bystander: subprocess.Popen[bytes]) -> None:
-    records = forged(folder, pid=bystander.pid, boot_id="another")
+    records = forged(folder / "state", pid=bystander.pid, boot_id="another")
     records.write(TreeRecord(label="x", name="n.1", kind=KINDS[0], supervisor=records.agent.agent))
-    swept = await sweep(folder)
+    swept = await sweep(folder / "state")
     assert bystander.poll() is None
     assert [former.empty for former in swept.formers] == [True]
     assert read_agent(records.folder) is None
 
 
 async def test_an_agent_of_another_pid_namespace_is_neither_touched_nor_called_empty(folder: Path) -> None:
-    records = forged(folder, pid=1, pid_namespace="pid:[1]")
-    swept = await sweep(folder)
+    records = forged(folder / "state", pid=1, pid_namespace="pid:[1]")
+    swept = await sweep(folder / "state")
     (former,) = swept.formers
     assert not former.empty
     assert "cannot be seen from" in former.why
@@ -96,18 +85,40 @@ async def test_an_agent_of_another_pid_namespace_is_neither_touched_nor_called_e
 
 
 async def test_a_record_that_was_cut_short_is_of_a_tree_that_never_started(folder: Path) -> None:
-    records = forged(folder, pid=2**22 - 1)
+    records = forged(folder / "state", pid=2**22 - 1)
     records.path("n.1").write_text('{"label": "x", "na')
-    swept = await sweep(folder)
+    swept = await sweep(folder / "state")
     assert [former.empty for former in swept.formers] == [True]
     assert read_agent(records.folder) is None
 
 
+async def test_what_an_agent_was_just_writing_when_it_was_killed_keeps_no_other_from_starting(rig: Rig) -> None:
+    rig.start(KINDS[0])
+    rig.kill()
+    (own,) = rig.state_dir.iterdir()
+    (own / f".probe-{rig.pid}").write_text("")
+    (own / ".tree-n.1").write_text('{"label": "x", "na')
+    swept = await sweep(rig.state_dir)
+    assert [former.agent.agent.pid for former in swept.formers] == [rig.pid]
+    assert list(rig.state_dir.iterdir()) == []
+
+
+async def test_an_agent_that_died_while_it_began_leaves_nothing_and_one_that_begins_is_left_alone(folder: Path) -> None:
+    state = folder / "state"
+    for name in (".agent-dead", ".agent-begins"):
+        (state / name).mkdir(mode=0o700, parents=True)
+        (state / name / "agent.json").write_text("")
+    state.chmod(0o700)
+    os.utime(state / ".agent-dead", (0, 0))
+    await sweep(state)
+    assert [path.name for path in state.iterdir()] == [".agent-begins"]
+
+
 async def test_a_folder_that_does_not_say_whose_it_is_is_reported(folder: Path) -> None:
-    records = forged(folder, pid=2**22 - 1)
+    records = forged(folder / "state", pid=2**22 - 1)
     records.path("n.1").write_text("{}")
     (records.folder / "agent.json").write_text("")
-    assert (await sweep(folder)).unreadable == (str(records.folder),)
+    assert (await sweep(folder / "state")).unreadable == (str(records.folder),)
 
 
 async def test_a_tree_is_written_down_before_its_program_starts(rig: Rig, kind: BoundaryKind) -> None:

@@ -1,11 +1,11 @@
 """P3: the switch kills a tree at its deadline, whatever the state of the agent."""
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
+from rota.clock import SystemClock
 from rota.runners.boundary import BoundaryKind, DeadlinePassed, TreeSpec, Yard
 from tests.runners.boundary.rig import KINDS, Rig, wait_until
 
@@ -13,7 +13,7 @@ LEASE_S = 1.0
 
 
 def boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return SystemClock().boottime()
 
 
 def sleeper(**changes: object) -> TreeSpec:

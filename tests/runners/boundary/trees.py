@@ -20,8 +20,8 @@ def shell(script: str, **more: Any) -> TreeSpec:
     return spec("/bin/sh", "-c", script, **more)
 
 
-def python(script: str, **more: Any) -> TreeSpec:
-    return spec(sys.executable, "-I", "-S", "-c", script, **more)
+def python(script: str, *arguments: str, **more: Any) -> TreeSpec:
+    return spec(sys.executable, "-I", "-S", "-c", script, *arguments, **more)
 
 
 async def all_output(tree: Tree) -> str:

@@ -8,8 +8,10 @@
 
 The agent uses the names of `__all__`. What each kind of boundary promises is data, in `promises`. The modules that run
 in the zygote and the supervisors (`zygote`, `supervisor`, `enclosures`, `program`, `kernel`, `switch`, `wire`,
-`waiting`, `cgroup`, `procfs`) import the standard library and each other only, so that forking them stays cheap. They
-read this file too, so it loads the agent's side when that is asked for.
+`waiting`, `cgroup`, `processes`, `procfs`, `ps`) import the standard library, `rota.system` and each other only, so
+that forking them stays cheap. They read this file too, so it loads the agent's side when that is asked for.
+
+What differs without Linux asks `rota.system`: the lifeline is a pipe, processes are seen by `ps`, the link is a stream.
 """
 
 from __future__ import annotations

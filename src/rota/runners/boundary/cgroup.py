@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from contextlib import suppress
 from functools import cache
 
@@ -51,17 +52,34 @@ def join(path: str) -> None:
 
 
 def members(path: str) -> list[int]:
-    """The processes in the group, as far as they live."""
-    return [int(word) for word in _words(f"{path}/cgroup.procs")]
+    """The processes in the group and in those below it, as far as they live."""
+    own = [int(word) for word in _words(f"{path}/cgroup.procs")]
+    return own + [pid for inner in _inner(path) for pid in members(inner)]
 
 
-def kill(path: str) -> bool:
-    """SIGKILL for everybody in the group, whatever they start meanwhile; whether this hierarchy can do that."""
-    try:
+def kill(path: str) -> list[int]:
+    """SIGKILL for everybody in the group and below it, to be repeated until it is empty; who was there.
+
+    At once where the hierarchy can do that, and then one by one: its way sends a signal to the first thread of each
+    process, and where that has ended while others run, nobody gets it.
+    """
+    with suppress(OSError):
         write(f"{path}/cgroup.kill", "1")
-    except FileNotFoundError:
-        return False
-    return True
+    found = members(path)
+    for pid in found:
+        _kill_member(path, pid)
+    return found
+
+
+def _kill_member(path: str, pid: int) -> None:
+    """By its kernel object, if that is still in the group: never by a number alone."""
+    with suppress(OSError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            if pid in members(path):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
 
 
 def populated(path: str) -> bool:
@@ -71,7 +89,10 @@ def populated(path: str) -> bool:
 
 
 def remove(path: str, patience_s: float = _PATIENCE_S) -> bool:
-    """Remove an empty group; whether it is gone. The kernel lets go of the last process a little after its end."""
+    """Remove an empty group, with those that were made in it; whether it is gone. The kernel lets go of the last
+    process a little after its end."""
+    for inner in _inner(path):
+        remove(inner, patience_s)
     patience = Patience(patience_s)
     while True:
         try:
@@ -89,6 +110,11 @@ def own_places() -> tuple[str, ...]:
     """Where this process makes groups, if it does."""
     places = _places()
     return tuple(sorted({*places.values(), *_delegated(places.get(""))}))
+
+
+def is_below_own(path: str) -> bool:
+    """Whether the path is our own group or below it; no other group is ours to kill."""
+    return os.path.normpath(path) == path and any(f"{path}/".startswith(f"{place}/") for place in own_places())
 
 
 def groups_of(name: str, places: tuple[str, ...]) -> list[str]:
@@ -168,6 +194,15 @@ def _mounts() -> dict[str, tuple[str, str]]:
         elif tail.startswith("cgroup "):
             found |= dict.fromkeys(tail.split()[-1].split(","), (root, point))
     return found
+
+
+def _inner(path: str) -> list[str]:
+    """The groups in a group."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
 
 
 def _words(path: str) -> list[str]:

@@ -11,7 +11,8 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from rota.runners.boundary import cgroup, kernel, procfs
+from rota import system
+from rota.runners.boundary import cgroup, kernel, processes, procfs
 from rota.runners.boundary.waiting import pause
 
 Reap = Callable[[], int]
@@ -50,6 +51,18 @@ class Enclosure:
         return len(killed)
 
 
+class PlainGroup(Enclosure):
+    """The same without Linux: nobody dies with the supervisor by itself, and to count processes takes a run of `ps`."""
+
+    def clear(self, main: int, reap: Reap) -> int:
+        left = 0 if _is_there(main) or not _signal_group(main, 0) else _count(main)
+        while _signal_group(main, signal.SIGKILL):
+            reap()
+            pause(_PAUSE_S)
+        reap()
+        return left
+
+
 class Guardian(Enclosure):
     """Every orphan of the tree becomes a child of the supervisor: no child left means nobody left.
 
@@ -64,10 +77,7 @@ class Guardian(Enclosure):
         killed: set[int] = set()
         reap()
         while _has_children():
-            for child in procfs.own_children():
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(child, signal.SIGKILL)
-                    killed.add(child)
+            killed |= _kill_children()
             if not reap():
                 pause(_PAUSE_S / 10)
         return len(killed)
@@ -80,13 +90,16 @@ class ControlGroup(Enclosure):
         kernel.adopt_orphans()
 
     def clear(self, main: int, reap: Reap) -> int:
+        """Who left the group, as its owner may, is still below the supervisor."""
         assert self._group is not None
-        alive = len(cgroup.members(self._group))
-        cgroup.kill(self._group)
+        reap()
+        killed: set[int] = set()
         while cgroup.populated(self._group) or _has_children():
+            killed.update(cgroup.kill(self._group))
+            killed |= _kill_children()
             reap()
             pause(_PAUSE_S)
-        return alive
+        return len(killed)
 
 
 class Namespace(Enclosure):
@@ -116,8 +129,8 @@ class Namespace(Enclosure):
 
 
 def enclosure(kind: str, group: str | None) -> Enclosure:
-    kinds = {"namespace": Namespace, "cgroup": ControlGroup, "guardian": Guardian, "group": Enclosure}
-    return kinds[kind](group)
+    kinds = {"namespace": Namespace, "cgroup": ControlGroup, "guardian": Guardian}
+    return kinds.get(kind, Enclosure if system.IS_LINUX else PlainGroup)(group)
 
 
 def _signal_group(group: int, number: int) -> bool:
@@ -127,6 +140,30 @@ def _signal_group(group: int, number: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
+
+
+def _is_there(child: int) -> bool:
+    """Whether a child runs, or was not reaped yet."""
+    try:
+        os.kill(child, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _count(group: int) -> int:
+    return sum(seen.group == group and seen.lives for seen in processes.everybody())
+
+
+def _kill_children() -> set[int]:
+    killed = set()
+    for child in procfs.own_children():
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(child, signal.SIGKILL)
+            killed.add(child)
+    return killed
 
 
 def _has_children() -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 
+from rota import system
 from rota.model.value import Value
-from rota.runners.boundary import cgroup
+from rota.runners.boundary import cgroup, processes
 from rota.runners.boundary.errors import BoundaryFailed
 from rota.runners.boundary.link import try_out
 from rota.runners.boundary.promises import BoundaryKind
@@ -36,24 +36,29 @@ def strongest() -> BoundaryKind:
 def why_not_stronger(kind: str) -> str:
     """Why the kind in use is not a stronger one; nothing if it is the strongest. It may start a process."""
     found = [_look(it) for it in list(BoundaryKind)[: list(BoundaryKind).index(BoundaryKind(kind))]]
-    return "; ".join(f"{it.kind}: {it.why or 'could be had, but another is configured'}" for it in found)
+    whys: dict[str, list[str]] = {}
+    for it in found:
+        whys.setdefault(it.why or "could be had, but another is configured", []).append(it.kind)
+    return "; ".join(f"{', '.join(kinds)}: {why}" for why, kinds in whys.items())
 
 
 def require(kind: BoundaryKind) -> None:
     """Raise `BoundaryFailed` if it is already known that this kind cannot be had; its zygote knows the rest."""
-    if why := _platform() or (_no_cgroup() if kind is BoundaryKind.CGROUP else ""):
+    if why := _platform(kind) or (_no_cgroup() if kind is BoundaryKind.CGROUP else ""):
         raise BoundaryFailed(f"no {kind} boundary: {why}")
 
 
 def _look(kind: BoundaryKind) -> Availability:
     tests = {BoundaryKind.NAMESPACE: _no_namespace, BoundaryKind.CGROUP: _no_cgroup}
-    why = _platform() or tests.get(kind, str)()
+    why = _platform(kind) or tests.get(kind, str)()
     return Availability(kind=kind, usable=not why, why=why)
 
 
-def _platform() -> str:
-    if sys.platform != "linux":
-        return f"boundaries need Linux, and this is {sys.platform}"
+def _platform(kind: BoundaryKind) -> str:
+    if not system.IS_LINUX:
+        if kind is not BoundaryKind.GROUP:
+            return f"it needs Linux, and this is {system.NAME}"
+        return "" if processes.myself() else "/bin/ps does not tell of this process when it started"
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:

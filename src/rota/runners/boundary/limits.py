@@ -10,8 +10,10 @@ import math
 import signal
 from contextlib import suppress
 
+from rota import system
 from rota.model.value import Value
 from rota.model.work import Bounds
+from rota.runners import descriptors
 from rota.runners.boundary import cgroup
 
 _MEBIBYTE = 1024 * 1024
@@ -46,7 +48,7 @@ class Limits(Value, frozen=True, kw_only=True):
 
 def impose(bounds: Bounds, name: str) -> Limits:
     """Put these bounds in force for the tree of that name."""
-    rlimits: dict[str, tuple[int, int]] = {}
+    rlimits: dict[str, tuple[int, int]] = {} if system.IS_LINUX else {"RLIMIT_NOFILE": descriptors.given()}
     if bounds.cpu_s is not None:
         seconds = max(1, math.ceil(bounds.cpu_s))
         rlimits["RLIMIT_CPU"] = (seconds, seconds + _CPU_GRACE_S)
@@ -54,7 +56,8 @@ def impose(bounds: Bounds, name: str) -> Limits:
     if bounds.memory_mb is not None:
         size = bounds.memory_mb * _MEBIBYTE
         memory = _memory_group(name, size)
-        rlimits |= {} if memory else {"RLIMIT_AS": (size, size)}
+        # Elsewhere than on Linux the kernel refuses or ignores such a limit.
+        rlimits |= {} if memory or not system.IS_LINUX else {"RLIMIT_AS": (size, size)}
     if bounds.processes_max is not None:
         processes = _process_group(name, bounds.processes_max)
         rlimits |= {} if processes else {"RLIMIT_NPROC": (bounds.processes_max, bounds.processes_max)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,9 +13,11 @@ from rota.model.work import Bounds
 from rota.runners.boundary import cgroup, wire
 from rota.runners.boundary.clearing import MARK
 from rota.runners.boundary.errors import CannotStart
+from rota.runners.boundary.lifeline import lifeline
 from rota.runners.boundary.limits import Limits, impose
 from rota.runners.boundary.program import CHANNEL
 from rota.runners.boundary.promises import BoundaryKind
+from rota.runners.users import entry
 
 
 class TreeSpec(Value, frozen=True, kw_only=True):
@@ -43,7 +44,8 @@ class Order(Value, frozen=True, kw_only=True):
 
 
 class Ends:
-    """Both ends of a tree's link, output and perhaps channel. The far ones are closed by the stack they are given."""
+    """Both ends of a tree's link, output, lifeline and perhaps channel. The far ones are closed by the stack they are
+    given."""
 
     def __init__(self, content: dict[str, Any], theirs: ExitStack, *, channel: bool) -> None:
         with ExitStack() as ours:
@@ -55,7 +57,10 @@ class Ends:
             ours.callback(os.close, self.output)
             packed = wire.pack(content)
             theirs.callback(os.close, packed)
-            self.far: tuple[int, ...] = (far_link.fileno(), far_output, packed)
+            self.lifeline = lifeline()
+            theirs.callback(self.lifeline.let_go)
+            ours.callback(self.lifeline.close)
+            self.far: tuple[int, ...] = (far_link.fileno(), far_output, packed, *self.lifeline.far)
             self.channel: socket.socket | None = None
             if channel:
                 self.channel, far_channel = socket.socketpair()
@@ -98,13 +103,12 @@ def _user(name: str | None) -> dict[str, Any] | None:
     """Whom the program becomes; nobody else when it is who we are."""
     if name is None:
         return None
-    try:
-        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
-    except KeyError:
-        raise CannotStart(f"there is no user {name!r} on this host") from None
-    if entry.pw_uid == os.geteuid():
+    found = entry(name)
+    if found is None:
+        raise CannotStart(f"there is no user {name!r} on this host")
+    if found.pw_uid == os.geteuid():
         return None
     if os.geteuid() != 0:
         raise CannotStart(f"only an agent of root can run programs as {name!r}")
-    groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
-    return {"name": entry.pw_name, "uid": entry.pw_uid, "gid": entry.pw_gid, "groups": groups}
+    groups = os.getgrouplist(found.pw_name, found.pw_gid)
+    return {"name": found.pw_name, "uid": found.pw_uid, "gid": found.pw_gid, "groups": groups}

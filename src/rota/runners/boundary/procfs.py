@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 
@@ -14,12 +15,18 @@ class Seen(NamedTuple):
     state: str
     parent: int
     group: int
-    session: int
     ticks: int
+    threads: int
 
     @property
     def lives(self) -> bool:
-        return self.state not in "ZX"
+        """Whether any of its threads runs; `state` is that of the first, which may have ended before the others."""
+        return self.state not in "ZX" or self.threads > 1
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped by a signal, or is held by a tracer."""
+        return self.state in "Tt"
 
 
 def see(pid: int) -> Seen | None:
@@ -30,7 +37,12 @@ def see(pid: int) -> Seen | None:
     except OSError:
         return None
     fields = text[text.rindex(b")") + 2 :].split()
-    return Seen(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    return Seen(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[19]), int(fields[17]))
+
+
+def same_start(one: int, other: int) -> bool:
+    """Whether two starts of a process of one number are those of one process."""
+    return one == other
 
 
 def everybody() -> Iterator[Seen]:
@@ -52,11 +64,23 @@ def own_children() -> list[int]:
 
 def environment_has(pid: int, entry: bytes) -> bool:
     """Whether the process was started with that `NAME=value` in its environment."""
+    return any(entry in _read(path).split(b"\0") for path in (f"/proc/{pid}/environ", *_environs_of_threads(pid)))
+
+
+def _environs_of_threads(pid: int) -> Iterator[str]:
+    """A thread that has ended shows no environment any more; the others of its process do."""
+    seen = see(pid)
+    if seen is not None and seen.state in "ZX":
+        with suppress(OSError):
+            yield from (f"/proc/{pid}/task/{name}/environ" for name in os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
+
+
+def _read(path: str) -> bytes:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
-            return entry in file.read().split(b"\0")
+        with open(path, "rb") as file:  # noqa: PTH123
+            return file.read()
     except OSError:
-        return False
+        return b""
 
 
 def same_process(pid: int, ticks: int) -> int | None:

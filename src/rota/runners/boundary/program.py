@@ -18,6 +18,8 @@ from rota.runners.boundary import cgroup, kernel
 CHANNEL = 3
 """The number under which a program finds its channel."""
 _OUT_OF_THE_WAY = 64
+_OPEN_MAX = 65_536
+"""Numbers of descriptors in a supervisor are small; where there is no limit, to try them all would never end."""
 _PYTHON_CHANGED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
 
 
@@ -33,7 +35,9 @@ def become(order: dict[str, Any], output: int, channel: int | None, report: int,
         signal.signal(number, signal.SIG_DFL)
     _join_groups(order["groups_to_join"])
     _bound(order)
-    _drop(order["user"])
+    kernel.bar_capabilities()  # while this process has the right to
+    _become_user(order["user"])
+    _lose_privileges()
     bind()
     if order["directory"] is not None:
         with _step(f"change to directory {order['directory']!r}"):
@@ -56,14 +60,22 @@ def _bound(order: dict[str, Any]) -> None:
             resource.setrlimit(getattr(resource, name), (soft, hard))
 
 
-def _drop(user: dict[str, Any] | None) -> None:
+def _become_user(user: dict[str, Any] | None) -> None:
     if user is None:
         return
     with _step(f"become user {user['name']}"):
         os.setgroups(user["groups"])
-        os.setresgid(user["gid"], user["gid"], user["gid"])
-        os.setresuid(user["uid"], user["uid"], user["uid"])
-    kernel.gain_no_privileges()
+        os.setgid(user["gid"])  # by root these set all of them: real, effective and saved
+        os.setuid(user["uid"])
+
+
+def _lose_privileges() -> None:
+    """Whoever it is, it has no capability, can gain none, and cannot touch processes of other trees, or ours."""
+    with _step("give up privileges"):
+        kernel.gain_no_privileges()
+        kernel.drop_capabilities()
+        kernel.join_new_keyring()
+        kernel.confine()
 
 
 def _keep_only(output: int, channel: int | None, report: int) -> None:
@@ -79,7 +91,8 @@ def _keep_only(output: int, channel: int | None, report: int) -> None:
         os.dup2(channel, CHANNEL)
         kept += 1
     os.closerange(kept, report)
-    os.closerange(report + 1, os.sysconf("SC_OPEN_MAX"))
+    limit = os.sysconf("SC_OPEN_MAX")
+    os.closerange(report + 1, min(limit, _OPEN_MAX) if limit > 0 else _OPEN_MAX)
 
 
 def out_of_the_way(descriptor: int) -> int:

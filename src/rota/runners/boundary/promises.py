@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from rota import system
 from rota.model.value import Value
 
 
@@ -21,6 +22,8 @@ class Promise(Value, frozen=True, kw_only=True):
 
     kind: BoundaryKind
     full: bool
+    linux: bool = True
+    """Whether it is that of Linux."""
     means: str
     agent_killed: str
     supervisor_killed: str
@@ -28,6 +31,15 @@ class Promise(Value, frozen=True, kw_only=True):
     daemonised: str
     other_user: str
     switch: str
+
+    @property
+    def name(self) -> str:
+        return str(self.kind) if self.linux else f"{self.kind} without Linux"
+
+    def in_short(self) -> str:
+        """What somebody should know who meets it for the first time, in one line."""
+        killed = f"if this node is killed: {self.agent_killed}; if its supervisors are too: {self.both_killed}"
+        return f"{self.means} ({self.name}); {killed}; daemonised grandchildren: {self.daemonised}"
 
 
 PROMISES: tuple[Promise, ...] = (
@@ -61,7 +73,7 @@ PROMISES: tuple[Promise, ...] = (
         supervisor_killed="the main process is gone; the agent kills those that kept ROTA_TREE in their environment",
         both_killed="the main process is gone; others survive until a sweep, which finds those that kept ROTA_TREE",
         daemonised="gone with the rest",
-        other_user="gone with the rest if the agent runs as root; else a program that gained another user survives",
+        other_user="gone with the rest",
         switch="all gone at the deadline, agent frozen or dead",
     ),
     Promise(
@@ -72,11 +84,30 @@ PROMISES: tuple[Promise, ...] = (
         supervisor_killed="the main process is gone; the agent kills those that kept ROTA_TREE in their environment",
         both_killed="the main process is gone; others survive until a sweep, which finds those that kept ROTA_TREE",
         daemonised="survive",
-        other_user="as guardian",
+        other_user="as any other of the tree",
+        switch="those still in the group are gone at the deadline",
+    ),
+    Promise(
+        kind=BoundaryKind.GROUP,
+        full=False,
+        linux=False,
+        means="a process group, and a supervisor that sees by a pipe that its agent is gone",
+        agent_killed="those still in the group are gone within 1 s",
+        supervisor_killed="the agent kills those still in the group",
+        both_killed="survive until a sweep, which finds those still in a group whose main process lives",
+        daemonised="survive",
+        other_user="as any other of the tree if the agent is root, else it survives",
         switch="those still in the group are gone at the deadline",
     ),
 )
 
 
+def told(kind: BoundaryKind) -> str:
+    """What is said of a boundary that must be known to be relied on: that of the weakest kind. Nothing of others."""
+    return promise(kind).in_short() if kind is BoundaryKind.GROUP else ""
+
+
 def promise(kind: BoundaryKind) -> Promise:
-    return next(line for line in PROMISES if line.kind is kind)
+    """What that kind promises on this system."""
+    lines = [line for line in PROMISES if line.kind is kind]
+    return lines[0] if system.IS_LINUX else lines[-1]

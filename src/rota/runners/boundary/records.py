@@ -2,6 +2,8 @@
 
     STATE_DIR/agent-TOKEN/agent.json     who the agent is; written when a yard opens, removed when it is closed
     STATE_DIR/agent-TOKEN/tree-NAME      one live tree; written before user code starts, removed when seen gone
+    STATE_DIR/agent-TOKEN/.tree-NAME, .probe-PID      not finished, or only tried; of no use to anybody later
+    STATE_DIR/.agent-TOKEN/              not finished
 
 A process is named by pid *and* start: numbers are used again. A record that cannot be read was cut short, and its tree
 never started.
@@ -17,10 +19,13 @@ from pathlib import Path
 import msgspec
 
 from rota.model.value import Value, decode
-from rota.runners.boundary import cgroup, procfs
+from rota.runners.boundary import cgroup, processes, state
 from rota.runners.boundary.promises import BoundaryKind
+from rota.runners.boundary.waiting import wall_s
 
 _AGENT = "agent.json"
+_BEGINS_S = 3600
+"""No agent takes so long to write its own line."""
 
 
 class Process(Value, frozen=True, kw_only=True):
@@ -31,8 +36,11 @@ class Process(Value, frozen=True, kw_only=True):
 
     @property
     def lives(self) -> bool:
-        seen = procfs.see(self.pid)
-        return seen is not None and seen.lives and seen.ticks == self.ticks
+        """A process that we cannot see counts as alive."""
+        seen = processes.see(self.pid)
+        if seen is None:
+            return processes.is_hidden(self.pid)
+        return seen.lives and processes.same_start(seen.ticks, self.ticks)
 
 
 class AgentRecord(Value, frozen=True, kw_only=True):
@@ -48,8 +56,8 @@ class AgentRecord(Value, frozen=True, kw_only=True):
 
     @property
     def groups(self) -> list[str]:
-        """The control groups of its trees that are there now."""
-        return cgroup.groups_of(self.token, self.group_places)
+        """The control groups of its trees that are there now, as far as they are below our own."""
+        return cgroup.groups_of(self.token, tuple(filter(cgroup.is_below_own, self.group_places)))
 
 
 class TreeRecord(Value, frozen=True, kw_only=True):
@@ -59,8 +67,9 @@ class TreeRecord(Value, frozen=True, kw_only=True):
     name: str
     kind: BoundaryKind
     supervisor: Process
+    main: Process | None = None
+    """The leader of its process group; known elsewhere than on Linux, where it is what the tree is found by."""
     group: str | None = None
-    limit_groups: tuple[str, ...] = ()
 
 
 class Records:
@@ -73,23 +82,28 @@ class Records:
 
     @classmethod
     def begin(cls, state_dir: Path, node: str, kind: BoundaryKind) -> Records:
-        """Write down that this process is an agent."""
+        """Write down that this process is an agent. Raises `InvalidInput` if that cannot be done."""
         token = secrets.token_hex(8)
         agent = AgentRecord(
             node=node,
             token=token,
             agent=myself(),
-            boot_id=boot_id(),
-            pid_namespace=pid_namespace(),
+            boot_id=processes.boot_id(),
+            pid_namespace=processes.pid_namespace(),
             kind=kind,
             group_places=cgroup.own_places(),
         )
         folder = state_dir / f"agent-{token}"
         unfinished = state_dir / f".agent-{token}"
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        unfinished.mkdir(mode=0o700)
-        (unfinished / _AGENT).write_bytes(msgspec.json.encode(agent))
-        unfinished.rename(folder)  # so a sweep never meets a folder of a living agent that does not say so
+        state.prepare(state_dir)
+        with state.written(state_dir):
+            unfinished.mkdir(mode=0o700)
+            try:
+                (unfinished / _AGENT).write_bytes(msgspec.json.encode(agent))
+                unfinished.rename(folder)  # so a sweep never meets a folder of a living agent that does not say so
+            except OSError:
+                remove_folder(unfinished)
+                raise
         return cls(folder, agent)
 
     def new_name(self) -> str:
@@ -105,6 +119,12 @@ class Records:
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.encode(tree))
 
+    def write_anew(self, tree: TreeRecord) -> None:
+        """Replace what was written of a tree."""
+        unfinished = self.folder / f".tree-{tree.name}"
+        unfinished.write_bytes(msgspec.json.encode(tree))
+        unfinished.rename(self.path(tree.name))
+
     def remove(self, name: str) -> None:
         self.path(name).unlink(missing_ok=True)
 
@@ -115,14 +135,14 @@ class Records:
 
 def read_agent(folder: Path) -> AgentRecord | None:
     try:
-        return decode((folder / _AGENT).read_bytes(), AgentRecord)
+        return decode(state.read_own(folder / _AGENT), AgentRecord)
     except (OSError, msgspec.DecodeError):
         return None
 
 
 def read_tree(path: Path) -> TreeRecord | None:
     try:
-        return decode(path.read_bytes(), TreeRecord)
+        return decode(state.read_own(path), TreeRecord)
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -142,20 +162,22 @@ def forget_trees(folder: Path) -> None:
 def remove_folder(folder: Path) -> None:
     """The agent's own line goes last: while there are trees, they must be found."""
     if not tree_paths(folder):
+        for unfinished in folder.glob(".*"):
+            unfinished.unlink(missing_ok=True)
         (folder / _AGENT).unlink(missing_ok=True)
         with suppress(FileNotFoundError):  # two sweeps at once
             folder.rmdir()
 
 
+def remove_unfinished(state_dir: Path) -> None:
+    """Remove what agents left that died while they began. One that begins now needs a moment, not hours."""
+    for folder in state_dir.glob(".agent-*"):
+        with suppress(FileNotFoundError):  # it is finished now, or another sweep was quicker
+            if wall_s() - folder.stat().st_mtime > _BEGINS_S:
+                remove_folder(folder)
+
+
 def myself() -> Process:
-    seen = procfs.see(os.getpid())
+    seen = processes.myself()
     assert seen is not None
     return Process(pid=seen.pid, ticks=seen.ticks)
-
-
-def boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def pid_namespace() -> str:
-    return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it is not a path

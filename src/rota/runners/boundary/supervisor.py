@@ -13,11 +13,14 @@ import os
 import select
 import signal
 import socket
+from contextlib import suppress
 from typing import Any
 
+from rota import system
 from rota.runners.boundary import cgroup, program, wire
 from rota.runners.boundary.enclosures import Enclosure
 from rota.runners.boundary.switch import TICK_S, Switch
+from rota.runners.boundary.waiting import wall_s
 
 _TEXT_MAX = 4096
 
@@ -42,11 +45,13 @@ class Supervisor:
         self._enclosure = enclosure
         self._hold_ns: int = order["hold_ns"]
         self._main = 0
+        self._forked_at = 0
         self._status: int | None = None
         self._report = -1
         self._words = b""
         self._started = False
         self._by_switch = False
+        self._late_s = 0.0
         self._over = False
         self._alone = False
 
@@ -58,7 +63,10 @@ class Supervisor:
         self._start()
         self._watch()
         outlived = self._status is not None
+        if not outlived:
+            self._kill_main()
         cleared = self._enclosure.clear(self._main, self._reap)
+        self._see_main_end()
         self._forget()
         self._tell_end(cleared if outlived else 0)
 
@@ -80,6 +88,7 @@ class Supervisor:
 
     def _start(self) -> None:
         self._report, far_end = os.pipe()
+        self._forked_at = wall_s()
         self._main = os.fork()
         if self._main == 0:
             self._be_program(far_end)
@@ -109,6 +118,7 @@ class Supervisor:
             left_s = self._switch.left_s(self._hold_ns)
             if left_s <= 0:
                 self._by_switch = self._over = True
+                self._late_s = -left_s
                 break
             for descriptor, _ in waiting.poll(max(1, min(TICK_S, left_s) * 1000)):
                 if descriptor == self._link.fileno():
@@ -128,7 +138,8 @@ class Supervisor:
             self._words += words
             return False
         if not self._started and not self._failure:
-            wire.tell(self._link, {"is": "started", "pid": int(self._words or -1)})
+            started = {"is": "started", "pid": int(self._words or -1)}
+            wire.tell(self._link, started if system.IS_LINUX else started | {"at": self._forked_at})
         self._started = True
         return True
 
@@ -142,10 +153,9 @@ class Supervisor:
         if message is None or message["do"] == "kill":
             self._over = True
         elif message["do"] == "signal":
-            try:
+            # That it may not, macOS also says of a process that has ended and was not reaped yet.
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._main, message["number"])
-            except ProcessLookupError:
-                return
 
     def _reap(self) -> int:
         killed = 0
@@ -159,6 +169,17 @@ class Supervisor:
             if pid == self._main:
                 self._status = status
             killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+    def _kill_main(self) -> None:
+        """By its number: it may not have come as far as the group by which the others are killed."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self._main, signal.SIGKILL)
+
+    def _see_main_end(self) -> None:
+        """Elsewhere than on Linux a process that ends may be gone from its group before it can be reaped."""
+        with suppress(ChildProcessError):
+            if self._status is None:
+                self._status = os.waitpid(self._main, 0)[1]
 
     def _forget(self) -> None:
         """Where the supervisor outlives the agent, it clears away what the agent wrote down."""
@@ -181,6 +202,7 @@ class Supervisor:
                 "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
                 "leftovers": leftovers,
                 "switch": self._by_switch,
+                "late_s": self._late_s,
                 "failed": self._failure,
             },
         )

@@ -11,8 +11,11 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from rota import system
 from rota.model.value import Value
-from rota.runners.boundary import clearing, records
+from rota.runners.boundary import cgroup, clearing, processes, records, state
 from rota.runners.boundary.clearing import Cleared
 from rota.runners.boundary.promises import BoundaryKind
 from rota.runners.boundary.records import AgentRecord
@@ -46,15 +49,23 @@ class Swept(Value, frozen=True, kw_only=True):
 
 
 async def sweep(state_dir: Path) -> Swept:
-    """Clear what is left of every agent in `state_dir` that is gone."""
+    """Clear what is left of every agent in `state_dir` that is gone. Others' words are not believed: `state` raises."""
     return await asyncio.to_thread(sweep_now, state_dir)
 
 
 def sweep_now(state_dir: Path) -> Swept:
     """The same, for a caller that may block."""
+    if not state.exists(state_dir):
+        return Swept()
+    with state.written(state_dir):
+        return _swept(state_dir)
+
+
+def _swept(state_dir: Path) -> Swept:
     formers: list[Former] = []
     unreadable: list[str] = []
     living = 0
+    records.remove_unfinished(state_dir)
     for folder in sorted(state_dir.glob("agent-*")):
         agent = records.read_agent(folder)
         if agent is None:
@@ -71,11 +82,11 @@ def _lives(agent: AgentRecord) -> bool:
 
 
 def _same_boot(agent: AgentRecord) -> bool:
-    return agent.boot_id == records.boot_id()
+    return agent.boot_id == processes.boot_id()
 
 
 def _same_numbers(agent: AgentRecord) -> bool:
-    return agent.pid_namespace == records.pid_namespace()
+    return agent.pid_namespace == processes.pid_namespace()
 
 
 def _leave_if_used(folder: Path) -> list[str]:
@@ -93,7 +104,7 @@ def _clear_agent(agent: AgentRecord, folder: Path) -> Former:
         doubts: list[str] = []
         records.forget_trees(folder)
     elif not _same_numbers(agent):
-        why = f"it ran in PID namespace {agent.pid_namespace}, which cannot be seen from {records.pid_namespace()}"
+        why = f"it ran in PID namespace {agent.pid_namespace}, which cannot be seen from {processes.pid_namespace()}"
         return Former(agent=agent, empty=False, why=why)
     else:
         doubts = list(filter(None, map(_clear_tree, paths)))
@@ -111,12 +122,16 @@ def _clear_tree(path: Path) -> str:
     if tree is None:
         path.unlink(missing_ok=True)
         return ""
-    state = clearing.clear(tree)
-    if state is Cleared.ALIVE:
+    is_foreign = tree.group is not None and not cgroup.is_below_own(tree.group)
+    seen = clearing.clear(replace(tree, group=None) if is_foreign else tree)
+    if seen is Cleared.ALIVE:
         return f"{tree.label}: some of it is still alive after SIGKILL; sweep again"
     # A supervisor that outlived its agent removes the record itself, when it has seen everybody gone.
     saw_it_through = not path.exists()
     path.unlink(missing_ok=True)
-    if state is Cleared.EMPTY or saw_it_through:
+    if seen is Cleared.EMPTY or saw_it_through:
         return ""
-    return f"{tree.label}: its supervisor was killed too, so a process that changed its environment would not be found"
+    if is_foreign:
+        return f"{tree.label}: {tree.group} is not below our own control group, so it was left alone"
+    lost = "changed its environment" if system.IS_LINUX else "left its group"
+    return f"{tree.label}: its supervisor was killed too, so a process that {lost} would not be found"

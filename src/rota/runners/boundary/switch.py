@@ -1,6 +1,6 @@
 """The dead-man's switch: a deadline that the agent moves, and that every supervisor reads for itself.
 
-Eight bytes of shared memory hold nanoseconds of CLOCK_BOOTTIME, which also counts while the machine is suspended. An
+Eight bytes of shared memory hold nanoseconds of a clock that also counts while the machine is suspended. An
 agent that is stopped, dead or cut off moves nothing, and nobody needs to ask it.
 """
 
@@ -10,13 +10,15 @@ import mmap
 import os
 import time
 
+from rota import system
+
 TICK_S = 0.2
 """How often a supervisor looks."""
 _SIZE = 8
 
 
 def boottime_ns() -> int:
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return time.clock_gettime_ns(system.CLOCK)
 
 
 class Switch:
@@ -41,6 +43,6 @@ class Switch:
 
 def shared_deadline() -> int:
     """The descriptor of a new deadline, which has passed until somebody renews it."""
-    descriptor = os.memfd_create("switch")
+    descriptor = system.anonymous_file("switch")
     os.ftruncate(descriptor, _SIZE)
     return descriptor

@@ -3,8 +3,9 @@
     ordered --forked--> recorded, go --> running --> ended        each step is a packet on the tree's own link
         `---------------------`-- refused: nothing of it ran
 
-The end of the tree is the end of its supervisor, seen by a pidfd: the init of a PID namespace ends only when everybody
-in it has ended; other supervisors say so in their last packet, and if one was killed the agent clears up itself.
+The end of the tree is the end of its supervisor, seen by its lifeline: the init of a PID namespace ends only when
+everybody in it has ended; other supervisors say so in their last packet, and if one was killed the agent clears up
+itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rota.model.value import Value
-from rota.runners.boundary import cgroup, clearing, procfs, wire
+from rota.runners.boundary import cgroup, clearing, processes, wire
 from rota.runners.boundary.clearing import Cleared
 from rota.runners.boundary.errors import BoundaryFailed, CannotStart, DeadlinePassed, ZygoteGone
 from rota.runners.boundary.order import Ends, Order
@@ -24,13 +25,16 @@ from rota.runners.boundary.promises import BoundaryKind
 from rota.runners.boundary.records import Process, TreeRecord
 
 _KILL_PATIENCE_S = 1.0
+_STOPS_MAX = 2
 
 
 class TreeEnd(Value, frozen=True, kw_only=True):
     """How a tree ended, all of it.
 
     `code` or `signal` of its main process; neither if nobody saw it. `leftovers` outlived the main process and were
-    killed. `exceeded` names bounds that it ran into: memory, cpu, processes. `lost`: its supervisor was killed.
+    killed. `exceeded` names bounds that it ran into: memory, cpu, processes. `lost`: its supervisor was killed;
+    `disarmed`: it was stopped, or held by a tracer, so the agent ended the tree.
+    `late_s`: how long after its deadline the switch acted; longer than its tick only if all of the machine stood still.
     """
 
     code: int | None = None
@@ -38,8 +42,10 @@ class TreeEnd(Value, frozen=True, kw_only=True):
     oom: bool = False
     leftovers: int = 0
     killed_by_switch: bool = False
+    late_s: float = 0.0
     exceeded: tuple[str, ...] = ()
     lost: bool = False
+    disarmed: bool = False
 
 
 class Tree:
@@ -66,10 +72,13 @@ class Tree:
         self._link = ends.link
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
-        self._pidfd: int | None = None
+        self._life = ends.lifeline
         self._supervisor: Process | None = None
+        self._main: Process | None = None
         self._report: wire.Message | None = None
         self._killed = False
+        self._stops_seen = 0
+        self._disarmed = False
         self._force_later: asyncio.TimerHandle | None = None
         self._settling: asyncio.Task[None] | None = None
         self._forked: asyncio.Future[None] = self._loop.create_future()
@@ -89,6 +98,18 @@ class Tree:
         told = self._say({"do": "kill"})
         self._force_later = self._loop.call_later(_KILL_PATIENCE_S if told else 0, self._force)
 
+    def look(self) -> None:
+        """Whether the supervisor can still do its work. One that stands still at two looks in a row does not keep its
+        switch: then the tree ends now."""
+        if self._supervisor is None or self._ended.done():
+            return
+        seen = processes.see(self._supervisor.pid)
+        self._stops_seen = self._stops_seen + 1 if seen is not None and seen.is_stopped else 0
+        if self._stops_seen >= _STOPS_MAX:
+            self._disarmed = True
+            self._killed = True
+            self._force()
+
     async def ended(self) -> TreeEnd:
         """How it ended; returns only when every process of the tree was seen gone."""
         return await asyncio.shield(self._ended)
@@ -105,8 +126,8 @@ class Tree:
             name=self.name,
             kind=self._kind,
             supervisor=self._supervisor,
+            main=self._main,
             group=self._order.group,
-            limit_groups=self._order.limits.groups,
         )
 
     async def go(self) -> None:
@@ -133,30 +154,24 @@ class Tree:
             while (heard := wire.receive(self._link))[0] is not None:
                 self._understand(heard[0], heard[1])
             self._loop.remove_reader(self._link)
-            if self._pidfd is None:
+            if self._supervisor is None:
                 self._settle(lost=True)
 
     def _understand(self, message: wire.Message, descriptors: list[int]) -> None:
         match message["is"]:
             case "forked":
-                self._on_forked(descriptors[0])
+                self._supervisor = self._life.of_supervisor(message, descriptors)
+                self._loop.add_reader(self._life.near, self._on_supervisor_end)
+                _resolve(self._forked)
             case "started":
                 self.pid = message["pid"]
+                self._main = Process(pid=self.pid, ticks=message["at"]) if "at" in message else None
                 _resolve(self._started)
             case "ended" | "late" | "unforked":
                 self._report = message
 
-    def _on_forked(self, pidfd: int) -> None:
-        self._pidfd = pidfd
-        self._loop.add_reader(pidfd, self._on_supervisor_end)
-        pid = procfs.pid_of(pidfd)
-        seen = procfs.see(pid)
-        self._supervisor = Process(pid=pid, ticks=seen.ticks if seen else 0)
-        _resolve(self._forked)
-
     def _on_supervisor_end(self) -> None:
-        assert self._pidfd is not None
-        self._loop.remove_reader(self._pidfd)
+        self._loop.remove_reader(self._life.near)
         self._hear()
         self._loop.remove_reader(self._link)
         lost = self._report is None
@@ -166,7 +181,7 @@ class Tree:
             self._settle(lost=lost)
 
     async def _clear_up(self) -> None:
-        while (state := await asyncio.to_thread(clearing.clear, self.record())) is Cleared.ALIVE:
+        while (state := await asyncio.to_thread(clearing.clear, self.record(), just_lost=True)) is Cleared.ALIVE:
             continue  # it waits for some seconds itself
         self.surely_gone = state is Cleared.EMPTY
         self._settle(lost=True)
@@ -178,9 +193,7 @@ class Tree:
         end = self._end(lost=lost)
         self._remove_groups()
         self._link.close()
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-            self._pidfd = None
+        self._life.close()
         _resolve(self._forked, self._refusal())
         _resolve(self._started, self._refusal())
         self._ended.set_result(end)
@@ -201,8 +214,10 @@ class Tree:
             oom="memory" in exceeded,
             leftovers=report.get("leftovers", 0),
             killed_by_switch=report.get("switch", False),
+            late_s=report.get("late_s", 0.0),
             exceeded=exceeded,
             lost=lost and not self._killed,
+            disarmed=self._disarmed,
         )
 
     def _refusal(self) -> Exception:
@@ -221,10 +236,12 @@ class Tree:
         """The supervisor did not do it in time: it is stopped, or waits for a process that the kernel holds."""
         if self._order.group:
             cgroup.kill(self._order.group)
-        if self._pidfd is not None:
-            number = signal.SIGKILL if self._kind is BoundaryKind.NAMESPACE else signal.SIGCONT
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, number)
+        self._say({"do": "kill"})
+        if self._supervisor is not None and not self._ended.done():
+            # A guardian that is killed loses its orphans, so it is only woken, unless it is stopped again and again.
+            is_lost = self._kind is BoundaryKind.NAMESPACE or self._stops_seen > _STOPS_MAX
+            number = signal.SIGKILL if is_lost else signal.SIGCONT
+            self._life.signal(number)
 
 
 def _resolve(future: asyncio.Future[None], refusal: Exception | None = None) -> None:

@@ -6,6 +6,11 @@ import select
 import time
 
 
+def wall_s() -> int:
+    """The time of the calendar, in which `ps` tells when processes have started."""
+    return int(time.time())
+
+
 def pause(seconds: float) -> None:
     """Let others work. By `select`, not `sleep`, which fails under a library that fakes clocks for tests."""
     select.select([], [], [], seconds)

@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from rota.runners.boundary import cgroup
+from rota import system
+from rota.runners.boundary import cgroup, kernel
 from rota.runners.boundary.errors import BoundaryFailed, CannotStart, DeadlinePassed, ZygoteGone
 from rota.runners.boundary.kinds import require, strongest
 from rota.runners.boundary.link import ZygoteLink
@@ -20,9 +21,12 @@ from rota.runners.boundary.promises import BoundaryKind
 from rota.runners.boundary.records import Records
 from rota.runners.boundary.switch import Switch, shared_deadline
 from rota.runners.boundary.tree import Tree
+from rota.waiting import first_of
 
 _START_S = 20.0
 _CLOSE_S = 3.0
+_LOOK_S = 1.0
+"""How often it looks whether the supervisors can work."""
 
 
 class Yard:
@@ -37,12 +41,14 @@ class Yard:
         self._hatching = asyncio.Lock()
         self._trees: set[Tree] = set()
         self._closed = False
+        self._look_later = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
 
     @classmethod
     async def open(cls, kind: BoundaryKind | None = None, *, state_dir: Path, node: str) -> Self:
         """Make a yard of that kind of boundary, or of the strongest that this host lets us make."""
         kind = kind or strongest()
         require(kind)
+        kernel.hide()
         yard = cls(kind, Records.begin(state_dir, node, kind), shared_deadline())
         try:
             await yard._live_zygote()
@@ -66,8 +72,8 @@ class Yard:
         return self._records.folder
 
     def renew(self, deadline: float) -> None:
-        """Move the deadline, in seconds of CLOCK_BOOTTIME. At the deadline plus its `hold_s`, each tree is killed by
-        its own switch, whatever the state of the agent."""
+        """Move the deadline, in seconds of the clock of the switch. At the deadline plus its `hold_s`, each tree is
+        killed by its own switch, whatever the state of the agent."""
         self._switch.renew(int(deadline * 1e9))
 
     async def start(self, spec: TreeSpec) -> Tree:
@@ -83,6 +89,7 @@ class Yard:
     async def close(self) -> None:
         """Kill what is left, see it gone, and end the zygote."""
         self._closed = True
+        self._look_later.cancel()
         ends = [asyncio.ensure_future(tree.ended()) for tree in self.trees]
         for tree in self.trees:
             tree.kill()
@@ -121,10 +128,14 @@ class Yard:
             try:
                 async with asyncio.timeout(_START_S):
                     await zygote.order(descriptors)
+                    if not system.IS_LINUX:  # macOS may lose descriptors that their sender closes too early
+                        await first_of(tree.forked(), zygote.dead())
                     theirs.close()
                     await tree.forked()
                     self._records.write(tree.record())
                     await tree.go()
+                    if not system.IS_LINUX and tree in self._trees:
+                        self._records.write_anew(tree.record())  # with its main process, which only now is known
             except TimeoutError as error:
                 tree.uproot()
                 raise BoundaryFailed(f"{spec.label} was not started within {_START_S:.0f} s") from error
@@ -141,6 +152,15 @@ class Yard:
         tree = Tree(label=spec.label, name=name, kind=self.kind, order=order, ends=ends, on_gone=self._on_gone)
         self._trees.add(tree)
         return tree, ends.far
+
+    def _look(self) -> None:
+        if not system.IS_LINUX:
+            return  # it would take a run of `ps` each time: a supervisor that was stopped is not noticed
+        for tree in self.trees:
+            tree.look()
+        if self._zygote is not None and self.kind is not BoundaryKind.NAMESPACE:  # no tree there can reach it
+            self._zygote.look()
+        self._look_later = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
 
     def _on_gone(self, tree: Tree) -> None:
         self._trees.discard(tree)

@@ -1,8 +1,9 @@
 """The zygote: a small process with one thread that forks supervisors, so that the agent never forks.
 
-Started by path, without site packages: `python -I -S zygote.py KIND CONTROL SWITCH AGENT`. It dies with the agent. For
-the namespace kind it is itself init of an outer PID namespace, whose end is the end of every tree in it: that closes
-the gap in which a supervisor is forked but has not yet asked to die with its parent. Other supervisors outlive it.
+Started by path, without site packages: `python -I -S zygote.py KIND CONTROL SWITCH [LIFELINE] AGENT`. It dies with
+the agent. For the namespace kind it is itself init of an outer PID namespace, whose end is the end of every tree in it:
+that closes the gap in which a supervisor is forked but has not yet asked to die with its parent. Other supervisors
+outlive it.
 
 It never runs user code, and never waits for anything but the next order.
 """
@@ -21,27 +22,41 @@ from typing import NoReturn
 if not __package__:  # started by path; behind the standard library, so that nothing there is shadowed
     sys.path.append(__file__.rsplit("/", 4)[0])
 
-from rota.runners.boundary import kernel, wire
+from rota import system
+from rota.runners.boundary import kernel, procfs, wire
 from rota.runners.boundary.enclosures import enclosure
 from rota.runners.boundary.supervisor import Supervisor
 from rota.runners.boundary.switch import Switch
+from rota.runners.boundary.waiting import wall_s
 
 
 class Zygote:
     """Takes orders from the agent and forks a supervisor for each."""
 
-    def __init__(self, kind: str, control: socket.socket, switch: Switch) -> None:
+    def __init__(self, kind: str, control: socket.socket, switch: Switch, lifelines: list[int]) -> None:
         self._kind = kind
         self._control = control
         self._switch = switch
-        self._self = os.pidfd_open(os.getpid())
-        self._home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self._own: list[int] = lifelines
+        """What no supervisor may keep."""
+        if system.IS_LINUX:
+            self._self = os.pidfd_open(os.getpid())
+            self._home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+            self._own += [self._self, self._home]
 
     def rehearse(self) -> None:
         """Raise now what would otherwise go wrong with every order."""
         if self._kind == "namespace":
             kernel.unshare(kernel.CLONE_NEWPID)
             kernel.set_namespace(self._home, kernel.CLONE_NEWPID)
+
+    def rehearse_hidden(self) -> None:
+        """Raise if a hidden process cannot see whom a pidfd stands for: in this kind the agent, also hidden, must."""
+        if self._kind == "namespace":
+            try:
+                procfs.pid_of(self._self)
+            except PermissionError as error:
+                raise OSError(f"only root can hide and read its own descriptors (Linux 5.14): {error}") from error
 
     def serve(self) -> None:
         """Fork until the agent is gone."""
@@ -55,9 +70,7 @@ class Zygote:
         link = socket.socket(fileno=descriptors[0])
         try:
             if child := self._fork_supervisor():
-                pidfd = os.pidfd_open(child)
-                wire.tell(link, {"is": "forked"}, (pidfd,))
-                os.close(pidfd)
+                self._tell_of(child, link)
             else:
                 self._supervise(link, descriptors)
         except OSError as error:
@@ -65,6 +78,16 @@ class Zygote:
         link.close()
         for descriptor in descriptors[1:]:
             os.close(descriptor)
+
+    def _tell_of(self, child: int, link: socket.socket) -> None:
+        """Tell the agent whom it has got. Elsewhere than on Linux it sees its end by the pipe that it has handed over.
+        A number of this zygote's own PID namespace means nothing to the agent."""
+        if not system.IS_LINUX:
+            wire.tell(link, {"is": "forked", "pid": child, "at": wall_s()})
+            return
+        pidfd = os.pidfd_open(child)
+        wire.tell(link, {"is": "forked"} | ({} if self._kind == "namespace" else {"pid": child}), (pidfd,))
+        os.close(pidfd)
 
     def _fork_supervisor(self) -> int:
         """Fork; for the namespace kind into a PID namespace of its own, and come home."""
@@ -84,7 +107,7 @@ class Zygote:
         """Be the supervisor of one tree, in the child."""
         try:
             self._settle()
-            _, output, packed, *channel = descriptors
+            _, output, packed, *channel = descriptors if system.IS_LINUX else _without_lifeline(descriptors)
             order = wire.unpack(packed)
             inside = enclosure(self._kind, order["group"])
             Supervisor(order, link, output, channel[0] if channel else None, self._switch, inside).run()
@@ -101,8 +124,13 @@ class Zygote:
             kernel.die_with_parent()
             _leave_if_ended(self._self)
         self._control.close()
-        os.close(self._self)
-        os.close(self._home)
+        for descriptor in self._own:
+            os.close(descriptor)
+
+
+def _without_lifeline(descriptors: list[int]) -> list[int]:
+    """The lifeline need only be open."""
+    return descriptors[:3] + descriptors[4:]
 
 
 def enclose_self() -> None:
@@ -149,15 +177,18 @@ def _begin_clean(agent: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def main(kind: str, control: int, switch: int, agent: int) -> None:
+def main(kind: str, control: int, switch: int, *others: int) -> None:
+    *lifelines, agent = others
     _begin_clean(agent)
     link = socket.socket(fileno=control)
     deadline = Switch(switch, writable=False)
     try:
         if kind == "namespace":
             enclose_self()
-        zygote = Zygote(kind, link, deadline)
+        zygote = Zygote(kind, link, deadline, lifelines)
         zygote.rehearse()
+        kernel.hide()  # only now: the maps of a user namespace are written through files that then belong to root
+        zygote.rehearse_hidden()
     except OSError as error:
         wire.tell(link, {"is": "refused", "why": str(error)})
         return
@@ -170,4 +201,4 @@ def main(kind: str, control: int, switch: int, agent: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Command: a program by its argument list, never by a shell, with the message as JSON on its input.
+"""Command: a program by its argument list, never by a shell, with the message as a line of JSON on its input.
 
 It runs in a boundary of its own: when its time is over it is killed with everything that it started, also if this
 process is frozen or dead by then.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rota.errors import Undelivered
 from rota.model.alarm import Channel, Message
+from rota.model.work import Bounds
 from rota.ports import Clock
 from rota.runners import environment
 from rota.runners.boundary.order import TreeSpec
@@ -34,7 +35,7 @@ async def send(settings: CourierSettings, clock: Clock, channel: Channel, messag
     try:
         yard.renew(clock.boottime() + settings.send_s)
         tree = await yard.start(_spec(settings, channel, message))
-        printed, end = await _talk(tree, body(message))
+        printed, end = await _talk(tree, body(message) + b"\n")
     finally:
         await yard.close()
     said = printed.decode(errors="replace").strip()
@@ -47,7 +48,8 @@ def _spec(settings: CourierSettings, channel: Channel, message: Message) -> Tree
     own = {"ROTA_ALARM": str(message.kind), "ROTA_MESSAGE": message.id}
     return TreeSpec(
         argv=(sys.executable, "-I", str(feed.__file__), *channel.to),
-        env=environment.basic(settings.environment, None, own),
+        env=environment.basic(settings.environment, settings.user, own),
+        bounds=Bounds(user=settings.user, directory="/"),  # not the node's own folder, where its files may lie
         label=f"alarm {message.id}",
         channel=True,
     )

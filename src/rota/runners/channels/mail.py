@@ -9,6 +9,7 @@ import aiosmtplib
 
 from rota.errors import Undelivered
 from rota.model.alarm import Channel, Message
+from rota.model.host import is_this_host
 from rota.ports import Clock
 from rota.runners.channels.settings import CourierSettings
 
@@ -17,19 +18,33 @@ async def send(settings: CourierSettings, clock: Clock, channel: Channel, messag
     """Hand the message to the server; what it says is the answer."""
     if not settings.smtp_host:
         raise Undelivered("this node knows no mail server; set alarm.smtp_host and alarm.smtp_from")
+    tls = tls_of(settings)
     refused, answer = await aiosmtplib.send(
         letter(settings, clock, channel, message),
         hostname=settings.smtp_host,
         port=settings.smtp_port,
         username=settings.smtp_user or None,
         password=settings.smtp_password or None,
-        use_tls=settings.smtp_tls == "tls",
-        start_tls=settings.smtp_tls == "starttls",
+        use_tls=tls == "tls",
+        start_tls=tls == "starttls",
+        cert_bundle=settings.smtp_ca or None,
         timeout=settings.send_s,
     )
     if refused:
         raise Undelivered("; ".join(f"{who}: {what.code} {what.message}" for who, what in refused.items()))
     return answer
+
+
+def tls_of(settings: CourierSettings) -> str:
+    """How to keep the connection secret. No password leaves this host as plain text."""
+    stays_here = not settings.smtp_password or is_this_host(settings.smtp_host)
+    if settings.smtp_tls == "auto":
+        return "none" if stays_here else "starttls"
+    if settings.smtp_tls == "none" and not stays_here:
+        raise Undelivered(
+            "alarm.smtp_tls is none, and the password would leave this host as plain text; set it to starttls or tls"
+        )
+    return settings.smtp_tls
 
 
 def letter(settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> EmailMessage:

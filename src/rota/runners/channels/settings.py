@@ -16,10 +16,13 @@ class CourierSettings(Value, frozen=True, kw_only=True):
     smtp_user: str = ""
     smtp_password: str = ""
     smtp_from: str = ""
-    smtp_tls: str = "none"
+    smtp_tls: str = "auto"
+    smtp_ca: str = ""
     hosts: tuple[str, ...] = ()
     """Private hosts that webhooks may reach."""
     environment: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    user: str | None = None
+    """Whom commands run as; none: the user of the node."""
     state_dir: str = ""
     node: str = ""
     send_s: float = SEND_S

@@ -23,6 +23,8 @@ from rota.runners.worker.faults import Fault
 
 LINE_MAX = 4096
 GOOD = range(200, 300)
+GOODBYE_S = 1.0
+"""How long the end of a TLS connection may take: what it was for is known by then, or its time is up."""
 
 
 async def send(settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> str:
@@ -88,6 +90,7 @@ async def _connected(where: Target) -> tuple[asyncio.StreamReader, asyncio.Strea
                 address[1],
                 ssl=context,
                 server_hostname=where.host if where.secure else None,
+                ssl_shutdown_timeout=GOODBYE_S if where.secure else None,
                 limit=LINE_MAX,
             )
         except OSError as refused:

@@ -42,7 +42,7 @@ def serve(channel: Channel, outputs: Outputs, setup: Setup) -> None:
         message = call.bounded(f"{setup.app} cannot be loaded: {call.described(error)}")
         channel.send(Report(broken=Failure(0, None, monotonic(), cause, message, None)))
         return
-    channel.send(Report(ready=True))
+    channel.send(Report(ready=True, files=functions.new_files()))
     if setup.shared:
         from rota.runners.worker.shared import Shared
 

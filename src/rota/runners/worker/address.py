@@ -14,8 +14,48 @@ from urllib.parse import urlsplit
 from rota.runners.worker.faults import Fault
 
 URL_MAX = 2048
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _PORTS = {"http": 80, "https": 443}
+
+# After the IANA registries of special-purpose addresses. Not `is_global` of `ipaddress`: its tables differ between
+# patch releases of Python, and all of them miss some of these.
+_NOT_PUBLIC_V4 = tuple(
+    map(
+        ipaddress.IPv4Network,
+        (
+            "0.0.0.0/8",  # this network
+            "10.0.0.0/8",  # private
+            "100.64.0.0/10",  # shared by the customers of a provider
+            "127.0.0.0/8",  # loopback
+            "169.254.0.0/16",  # link-local, and where clouds tell their secrets
+            "172.16.0.0/12",  # private
+            "192.0.0.0/24",  # protocol assignments
+            "192.0.2.0/24",  # documentation
+            "192.88.99.0/24",  # relays of 6to4, given up
+            "192.168.0.0/16",  # private
+            "198.18.0.0/15",  # benchmarks of networks
+            "198.51.100.0/24",  # documentation
+            "203.0.113.0/24",  # documentation
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, and broadcast
+        ),
+    )
+)
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""The only part of IPv6 that is given out for use on the public network; site-local, unique local, link-local,
+multicast, discard and segment routing addresses lie outside."""
+_NOT_PUBLIC_V6 = tuple(
+    map(
+        ipaddress.IPv6Network,
+        (
+            "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID
+            "2001:db8::/32",  # documentation
+            "2002::/16",  # 6to4: leads to whatever IPv4 address is inside
+            "3fff::/20",  # documentation
+        ),
+    )
+)
+_CARRIERS = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
+"""IPv4 written as IPv6, and IPv4 behind a translator (NAT64)."""
 
 IPv4 = ipaddress.IPv4Address
 IPv6 = ipaddress.IPv6Address
@@ -69,20 +109,12 @@ def _addresses(host: str, port: int, hosts: tuple[str, ...]) -> list[tuple[int, 
 def is_public(text: str) -> bool:
     """Whether an address belongs to the public network, also when it carries another one inside."""
     address = ipaddress.ip_address(text.partition("%")[0])
-    return all(each.is_global and not each.is_multicast and not each.is_reserved for each in _meant(address))
+    inner = address if isinstance(address, IPv4) else _carried(address)
+    if inner is not None:
+        return not any(inner in network for network in _NOT_PUBLIC_V4)
+    return address in _UNICAST and not any(address in network for network in _NOT_PUBLIC_V6)
 
 
-def _meant(address: IPv4 | IPv6) -> list[IPv4 | IPv6]:
-    """An address and those that it is a way to write or to reach."""
-    if isinstance(address, IPv4):
-        return [address]
-    if address.ipv4_mapped is not None:
-        return [address.ipv4_mapped]
-    inner: list[IPv4 | IPv6] = []
-    if address.sixtofour is not None:
-        inner.append(address.sixtofour)
-    if address.teredo is not None:
-        inner.extend(address.teredo)
-    if address in _NAT64:
-        return [IPv4(int(address) & 0xFFFFFFFF)]
-    return [address, *inner]
+def _carried(address: IPv6) -> IPv4 | None:
+    """The IPv4 address that an IPv6 address is only another way to write, or to reach."""
+    return IPv4(int(address) & 0xFFFFFFFF) if any(address in network for network in _CARRIERS) else None

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from rota.model.work import MESSAGE_MAX, RESULT_MAX
+from rota.model.work import MESSAGE_MAX, RESULT_MAX, TRACEBACK_MAX
 from rota.runners.wire import Failure
 from rota.runners.worker.faults import Fault
 from rota.runners.worker.item import Item
@@ -89,7 +89,9 @@ def encoded(value: object) -> str | None:
 
 def failure(item: Item, error: BaseException) -> Failure:
     """An attempt that ended by an exception."""
-    return Failure(item.number, item.started_s, monotonic(), causes(error), described(error), _exit_code(error))
+    ended_s = monotonic()
+    trace = _storable(told(error)[-TRACEBACK_MAX:])
+    return Failure(item.number, item.started_s, ended_s, causes(error), described(error), _exit_code(error), trace)
 
 
 def causes(error: BaseException) -> str:
@@ -113,8 +115,12 @@ def described(error: BaseException) -> str:
 
 def bounded(text: str) -> str:
     """A text that is not too long and holds nothing that a store refuses."""
-    text = text[: MESSAGE_MAX + 1].encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+    text = _storable(text[: MESSAGE_MAX + 1])
     return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 1] + "…"
+
+
+def _storable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
 def told(error: BaseException) -> str:
@@ -123,7 +129,8 @@ def told(error: BaseException) -> str:
         return ""
     trace = at = error.__traceback__
     while at is not None:
-        trace = at.tb_next if at.tb_frame.f_code.co_filename.startswith(_OWN) else trace
+        if at.tb_frame.f_code.co_filename.startswith(_OWN) and at.tb_next is not None:
+            trace = at.tb_next
         at = at.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, trace))

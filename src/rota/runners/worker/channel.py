@@ -7,6 +7,8 @@ import socket
 import threading
 from typing import NoReturn
 
+import msgspec
+
 from rota.runners.wire import BATCH_BYTES, Failure, Inbox, Report, framed
 from rota.runners.worker.ticks import monotonic
 
@@ -35,6 +37,20 @@ class Channel:
         """The frames that are here, after the link was seen readable; none when the agent has closed its end."""
         data = self._receive()
         return self._inbox.feed(data) if data else None
+
+    def peek(self) -> list[bytes] | None:
+        """The frames that are here, without waiting for any; none when the agent has closed its end."""
+        try:
+            data = self.link.recv(_READ, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError:
+            end(EXIT_CUT_OFF)
+        return self._inbox.feed(data) if data else None
+
+    def put_back(self, frames: list[bytes]) -> None:
+        """Frames that were heard too early: `next` will give them."""
+        self._frames = frames[::-1] + self._frames
 
     def taken(self) -> list[bytes]:
         """The frames that arrived together with the last one."""
@@ -66,6 +82,10 @@ class Outbox:
         self._failed: list[Failure] = []
         self._size = 0
         self._lock = threading.Lock()
+        self.left = ""
+        """What was left behind by the items whose ends are told next."""
+        self.files: list[tuple[str, tuple[int, int, int]]] = []
+        """The files of modules that these items have loaded."""
 
     @property
     def has_starts(self) -> bool:
@@ -96,12 +116,14 @@ class Outbox:
         if self._size >= BATCH_BYTES:
             self.flush()
 
-    def flush(self, *, left: bool = False) -> None:
+    def flush(self, *, spent: bool = False) -> None:
         """Tell all of it now."""
-        if not (self._started or self._output or self._done or self._failed or left):
+        if not (self._started or self._output or self._done or self._failed or spent):
             return
         with self._lock:
-            report = Report(False, None, self._taken(), self._output, self._done, self._failed, left)
+            report = Report(False, None, self._taken(), self._output, self._done, self._failed, self.left)
+            report = msgspec.structs.replace(report, files=self.files, spent=spent)
+            self.files = []
             self._output, self._done, self._failed, self._size = [], [], [], 0
             self._channel.send(report)
 

@@ -9,12 +9,24 @@ from typing import Any
 from rota.client.context import Context, Told
 from rota.model.moment import moment
 from rota.runners.wire import Order, Task
+from rota.runners.worker.interrupt import Interruptible
 
 
 class Item:
     """What a worker knows about an attempt while it runs."""
 
-    __slots__ = ("cancelled", "kept", "number", "order", "pending", "printed", "started_s", "stop", "task")
+    __slots__ = (
+        "cancelled",
+        "interruptible",
+        "kept",
+        "number",
+        "order",
+        "pending",
+        "printed",
+        "started_s",
+        "stop",
+        "task",
+    )
 
     def __init__(self, order: Order, task: Task) -> None:
         self.order = order
@@ -24,6 +36,7 @@ class Item:
         self.cancelled = False
         self.stop: Any = None
         """What ends it early, if it can be ended."""
+        self.interruptible = Interruptible()
         self.printed: deque[bytes] = deque()
         self.pending = 0
         self.kept = 0
@@ -57,7 +70,7 @@ class Item:
         """The same for a listener. A notice about another item names that one in its parameters."""
         order, about = self.order, self.params
         return Told(
-            uuid=str(about.get("uuid", order.item_id)),
+            id=int(about.get("id", about.get("uuid", order.item_id))),
             token=about.get("token", order.token),
             number=about.get("number", order.item_number),
             info=about.get("info", self.info),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from rota.model.job import listener_name
+from rota.client.modules import files_below
+from rota.model.listener import is_listener
+from rota.runners.stamps import stamp
 from rota.runners.wire import Setup, Task
 from rota.runners.worker.call import Caller
 from rota.runners.worker.faults import Fault
@@ -22,6 +25,9 @@ class Functions:
         self._setup = setup
         self._callers: dict[int, Caller] = {}
         self._own: Mapping[str, Callable[..., Any]] = {}
+        self._folders = [*setup.paths, *([] if setup.app is None else [str(Path(setup.app).resolve().parent)])]
+        self._modules = 0
+        self._files: set[str] = set()
 
     def load(self) -> None:
         """Run the app's file, once. Whatever that raises is for the caller to tell."""
@@ -32,8 +38,16 @@ class Functions:
 
         sys.dont_write_bytecode = True
         sys.argv = [self._setup.app]
-        found = collect.apps(collect.run(self._setup.app))
-        self._own = {name: function for app in reversed(found) for name, function in app.functions.items()}
+        self._own = collect.functions(collect.run(self._setup.app))
+
+    def new_files(self) -> list[tuple[str, tuple[int, int, int]]]:
+        """The files of the user's modules that were loaded since this was last asked, and how they look."""
+        if len(sys.modules) == self._modules:
+            return []
+        self._modules = len(sys.modules)
+        new = [file for file in files_below(self._folders) if file not in self._files]
+        self._files.update(new)
+        return [(file, look) for file in new if (look := stamp(file)) is not None]
 
     def caller(self, task: Task) -> Caller:
         """How to call the function of a task. Raises Fault, or what importing its module raises."""
@@ -47,7 +61,7 @@ class Functions:
             return Caller(self._imported(what))
         if what not in self._own:
             raise Fault(UNKNOWN, f"{self._setup.app} has no {what}; it has {', '.join(sorted(self._own)) or 'none'}")
-        return Caller(self._own[what], listens=what.startswith(listener_name("")))
+        return Caller(self._own[what], listens=is_listener(what))
 
     def _imported(self, what: str) -> Callable[..., Any]:
         name, _, path = what.partition(":")

@@ -4,22 +4,26 @@ items. What the process prints is the item's."""
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import inspect
 import os
+import signal
 import sys
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import msgspec
 
-from rota.client.context import enter_alone
-from rota.runners.wire import LOOP, MAIN, Orders, Setup, Task
+from rota.client.context import Stopped, enter_alone
+from rota.runners.wire import LOOP, MAIN, Orders, Report, Setup, Task
 from rota.runners.worker import call
 from rota.runners.worker.channel import EXIT_CUT_OFF, Channel, Outbox, end
 from rota.runners.worker.item import Item
-from rota.runners.worker.leftovers import any_left
+from rota.runners.worker.leftovers import Leftovers
 from rota.runners.worker.load import Functions
 from rota.runners.worker.stdio import Outputs
+from rota.runners.worker.strike import strike
 from rota.runners.worker.ticks import monotonic
 
 _decode = msgspec.msgpack.Decoder(Orders).decode
@@ -36,7 +40,16 @@ class Serial:
         self._tasks: dict[int, Task] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: tuple[Item, asyncio.Task[Any]] | None = None
+        self._plain: Item | None = None
+        """The item whose plain function runs."""
+        self._is_listening = False
         self._pid = os.getpid()
+        self._flags = fcntl.fcntl(channel.link, fcntl.F_GETFL)
+        fcntl.fcntl(channel.link, fcntl.F_SETOWN, self._pid)
+        signal.signal(signal.SIGIO, self._listen)
+        signal.signal(signal.SIGTERM, self._end_early)
+        _Forking()
+        self._leftovers = Leftovers(setup.folder)
 
     def serve(self) -> None:
         while (frame := self._channel.next()) is not None:
@@ -51,14 +64,21 @@ class Serial:
         try:
             result = call.encoded(self._call(item))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+            self._plain = None
             self._stay_one()
             self._ended_by(item, error)
         else:
             self._stay_one()
-            self._outputs.settle()
+            self._settle()
             self._outbox.done(item.number, item.started_s or monotonic(), result)
         enter_alone(None)
-        self._outbox.flush(left=any_left())
+        self._outbox.flush()
+
+    def _settle(self) -> None:
+        """Bring out what was printed and leave nothing to the next item, before the end is told."""
+        self._outputs.settle()
+        self._outbox.left = self._leftovers.clear()
+        self._outbox.files = self._functions.new_files()
 
     def _call(self, item: Item) -> Any:
         caller = self._functions.caller(item.task)
@@ -72,8 +92,48 @@ class Serial:
         item.started_s = monotonic()
         self._outbox.start(item.number, item.started_s, MAIN)
         self._outbox.flush()
-        value = function(*args, **arguments)
+        value = self._stoppably(item, function, *args, **arguments)
         return self._complete(item, value) if inspect.isawaitable(value) else value
+
+    def _stoppably(self, item: Item, function: Any, /, *args: Any, **arguments: Any) -> Any:
+        """Call a plain function so that a word from the agent raises `Stopped` in it: the kernel says by a signal that
+        there is something to read."""
+        fcntl.fcntl(self._channel.link, fcntl.F_SETFL, self._flags | os.O_ASYNC)
+        self._plain = item
+        try:
+            self._listen()  # it may have come before
+            return function(*args, **arguments)
+        finally:
+            self._plain = None
+            fcntl.fcntl(self._channel.link, fcntl.F_SETFL, self._flags)
+
+    def _listen(self, _: int = 0, frame: FrameType | None = None) -> None:
+        """Hear what there is, in the midst of a plain function."""
+        item = self._plain
+        if item is None or self._is_listening or os.getpid() != self._pid:
+            return
+        self._is_listening = True
+        try:
+            is_asked = False
+            while frames := self._channel.peek():
+                is_asked = is_asked or any(item.number in _decode(frame).cancel for frame in frames)
+                self._channel.put_back([frame for frame in frames if _decode(frame).orders])
+            if frames is None:
+                end(EXIT_CUT_OFF)
+            if is_asked and not item.cancelled:
+                item.cancelled = True
+                self._channel.send(Report(stopping=[item.number]))
+                strike(frame, Stopped("its time is up, or it was cancelled"), lambda: self._plain is item)
+        finally:
+            self._is_listening = False
+
+    def _end_early(self, number: int, frame: FrameType | None) -> None:
+        """The signal that follows when the word was not heard; whoever else sends it ends the process, as usual."""
+        self._listen(number, frame)
+        if self._plain is not None and self._plain.cancelled:
+            return
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _complete(self, item: Item, awaitable: Any) -> Any:
         loop = self._own_loop()
@@ -95,6 +155,7 @@ class Serial:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._loop.add_reader(self._channel.link, self._hear)
+            self._leftovers.serve(self._loop)
         return self._loop
 
     def _hear(self) -> None:
@@ -116,12 +177,12 @@ class Serial:
 
     def _ended_by(self, item: Item, error: BaseException) -> None:
         if call.succeeds(error):
-            self._outputs.settle()
+            self._settle()
             self._outbox.done(item.number, item.started_s or monotonic(), None)
             return
         with suppress(Exception):  # the task may have closed it
             sys.stderr.write(call.told(error))
-        self._outputs.settle()
+        self._settle()
         self._outbox.failed(call.failure(item, error))
 
     def _stay_one(self) -> None:
@@ -131,3 +192,23 @@ class Serial:
                 sys.stdout.flush()
                 sys.stderr.flush()
             end(0)
+
+
+class _Forking:
+    """Processes that a task forks end by a signal as any process does, also by one that comes at once: what arrives
+    between the fork and the change of its handler would be forgotten."""
+
+    def __init__(self) -> None:
+        self._before: set[int | signal.Signals] = set()
+        os.register_at_fork(before=self._hold, after_in_parent=self._go_on, after_in_child=self._be_plain)
+
+    def _hold(self) -> None:
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def _go_on(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+    def _be_plain(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGIO):
+            signal.signal(number, signal.SIG_DFL)
+        self._go_on()

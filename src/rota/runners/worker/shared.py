@@ -23,10 +23,10 @@ from rota.runners.worker.call import Caller
 from rota.runners.worker.channel import EXIT_CUT_OFF, Channel, Outbox, end
 from rota.runners.worker.herald import Herald
 from rota.runners.worker.item import Item
-from rota.runners.worker.leftovers import any_left
+from rota.runners.worker.leftovers import OWN, Leftovers
 from rota.runners.worker.load import Functions
 from rota.runners.worker.requests import Request
-from rota.runners.worker.stdio import Outputs, Text
+from rota.runners.worker.stdio import Outputs, Text, flush_c
 from rota.runners.worker.ticks import monotonic
 
 PRINTED_S = 1.0
@@ -44,14 +44,17 @@ class Shared:
         self._outbox = Outbox(channel)
         self._functions = functions
         self._outputs = outputs
+        self._leftovers = Leftovers()
+        self._ended: list[int] = []
         self._setup = setup
         self._tasks: dict[int, Task] = {}
         self._items: dict[int, tuple[Item, asyncio.Task[None]]] = {}
         self._dirty: set[Item] = set()
         self._flushing = False
         self._thread = threading.get_ident()
-        self._pool = ThreadPoolExecutor(max_workers=setup.concurrency)
+        self._pool = ThreadPoolExecutor(setup.concurrency, OWN + "item")
         self._loop = asyncio.new_event_loop()
+        self._leftovers.serve(self._loop)
         self._herald = Herald(lambda: self._outbox.has_starts, self._outbox.flush_starts)
 
     def serve(self) -> None:
@@ -82,6 +85,7 @@ class Shared:
         try:
             work = self._work(item)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+            self._over(item)
             self._failed(item, error)
             self._soon()
             return
@@ -107,12 +111,22 @@ class Shared:
         try:
             result = call.encoded(await work)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+            self._over(item)
             self._failed(item, error)
         else:
+            self._over(item)
             self._bring(item)
             self._outbox.done(item.number, item.started_s or monotonic(), result)
-        del self._items[item.number]
         self._soon()
+
+    def _over(self, item: Item) -> None:
+        """It is about to be told of. The last one leaves nothing behind, or that is told with its end."""
+        self._items.pop(item.number, None)
+        self._ended.append(item.number)
+        self._outbox.files += self._functions.new_files()
+        if not self._items:
+            self._outputs.settle()
+            self._outbox.left = self._leftovers.clear()
 
     async def _in_loop(self, item: Item, called: Any) -> Any:
         if item.cancelled:
@@ -134,9 +148,11 @@ class Shared:
         item.started_s = monotonic()
         self._loop.call_soon_threadsafe(self._note_start, item)
         try:
-            return called()
+            return item.interruptible.run(called)
         except StopIteration as error:  # a future would not take it
             raise RuntimeError("the function raised StopIteration") from error
+        finally:
+            self._leftovers.clear_thread()
 
     def _note_start(self, item: Item) -> None:
         assert item.started_s is not None
@@ -154,6 +170,8 @@ class Shared:
             item.stop.stop()
         elif was_running and self._functions.caller(item.task).is_async:
             task.cancel()
+        elif was_running:
+            item.interruptible.interrupt()
 
     def _failed(self, item: Item, error: BaseException) -> None:
         if call.succeeds(error):
@@ -172,11 +190,12 @@ class Shared:
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._items:
-            self._outbox.flush()
+        ended, self._ended = self._ended, []
+        if ended and self._items:
+            flush_c()
+            self._outbox.flush(spent=not self._leftovers.is_clean(ended, self._items))
         else:
-            self._outputs.settle()
-            self._outbox.flush(left=any_left())
+            self._outbox.flush()
 
     def _take(self, data: bytes) -> None:
         """Something was printed, in whatever task or thread."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 _SPARE = (1, 2)
+_libc = ctypes.CDLL(None)
+_c_stdout = ctypes.c_void_p.in_dll(_libc, "stdout" if hasattr(_libc, "stdout") else "__stdoutp")
 
 
 class Outputs:
@@ -30,9 +34,12 @@ class Outputs:
         """Make new ones the outputs."""
         self._streams = self._make()
         sys.stdout, sys.stderr = self._streams
+        # Those of the interpreter would keep what is written to them until they are full.
+        vars(sys)["__stdout__"], vars(sys)["__stderr__"] = self._streams
 
     def settle(self) -> None:
         """Bring out all that was printed, and mend what a task has closed or replaced."""
+        flush_c()
         out, err = self._streams
         try:
             out.flush()
@@ -57,6 +64,12 @@ class Outputs:
             return os.fstat(number).st_ino == self._inode
         except OSError:
             return False
+
+
+def flush_c() -> None:
+    """Bring out what code in C has printed and kept. Another thread may hold one of its files for long, but hardly its
+    standard output."""
+    _libc.fflush(None if threading.active_count() == 1 else _c_stdout)
 
 
 def _plain_pair() -> list[Any]:
