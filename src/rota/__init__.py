@@ -13,25 +13,35 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rota.errors import InvalidInput, NotFound, Refused, RotaError
+from rota.errors import InvalidInput, NotFound, Refused, RotaError, TaskFailed
 from rota.version import __version__
 
 if TYPE_CHECKING:
     from rota.client.app import App
     from rota.client.asynchronous import AsyncClient
     from rota.client.client import Client
-    from rota.client.context import Context, StaleToken, Told, current, fence
+    from rota.client.context import Context, StaleToken, Stopped, Told, current, fence
+    from rota.client.handle import Handle, MapHandle
+    from rota.client.task import AsyncTaskFunction, TaskFunction
+    from rota.client.view import RunView
 
 __all__ = [
     "App",
     "AsyncClient",
+    "AsyncTaskFunction",
     "Client",
     "Context",
+    "Handle",
     "InvalidInput",
+    "MapHandle",
     "NotFound",
     "Refused",
     "RotaError",
+    "RunView",
     "StaleToken",
+    "Stopped",
+    "TaskFailed",
+    "TaskFunction",
     "Told",
     "__version__",
     "current",
@@ -42,7 +52,10 @@ _HOMES = {
     "App": "app",
     "AsyncClient": "asynchronous",
     "Client": "client",
-    **dict.fromkeys(("Context", "StaleToken", "Told", "current", "fence"), "context"),
+    "RunView": "view",
+    **dict.fromkeys(("Handle", "MapHandle"), "handle"),
+    **dict.fromkeys(("AsyncTaskFunction", "TaskFunction"), "task"),
+    **dict.fromkeys(("Context", "StaleToken", "Stopped", "Told", "current", "fence"), "context"),
 }
 """In which module of the SDK a name is."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from rota.backends.memory import MemoryStore
 from rota.config import DefinitionsConfig
-from rota.control import Control
+from rota.control import Control, sources_of
 from rota.definitions.loaded import Loaded
 from rota.errors import Problem, StoreUnavailable
 from rota.loops.definer import Definer
@@ -28,7 +29,7 @@ class Files:
         self.loads = 0
         self.takes_s = takes_s
 
-    def fingerprint(self) -> object:
+    async def fingerprint(self) -> object:
         return self.version
 
     async def load(self) -> Loaded:
@@ -40,6 +41,13 @@ class Files:
 CONFIG = DefinitionsConfig(path="jobs", watch_s=1, sweep_s=60)
 
 
+def applying(control: Control) -> Any:
+    async def apply(definitions: Sequence[Definition], loaded: Loaded) -> Any:
+        return await control.apply(definitions, sources_of(loaded))
+
+    return apply
+
+
 def names(store: MemoryStore) -> set[str]:
     return {job.definition.name for job in store._jobs.values()}
 
@@ -48,7 +56,7 @@ def test_definitions_are_applied_at_start_on_change_and_in_a_sweep() -> None:
     async def main(loop: SimLoop) -> None:
         clock = SimClock(loop, 1)
         store, files = MemoryStore(clock, actor="test"), Files(clock, a_definition("first"))
-        definer = Definer(files, Control(store, clock).apply, clock, CONFIG)
+        definer = Definer(files, applying(Control(store, clock)), clock, CONFIG)
         task = asyncio.create_task(definer.run())
         await clock.sleep(5)
         assert (names(store), files.loads) == ({"first"}, 1)
@@ -72,12 +80,12 @@ def test_a_store_that_was_away_gets_its_definitions_later() -> None:
         store, files = MemoryStore(clock, actor="test"), Files(clock, a_definition("first"))
         away = True
 
-        async def apply(definitions: Sequence[Definition]) -> list[object]:
+        async def apply(definitions: Sequence[Definition], loaded: Loaded) -> Any:
             if away:
                 raise StoreUnavailable("nobody answers")
-            return await Control(store, clock).apply(definitions)  # type: ignore[return-value]
+            return await applying(Control(store, clock))(definitions, loaded)
 
-        definer = Definer(files, apply, clock, CONFIG)  # type: ignore[arg-type]
+        definer = Definer(files, apply, clock, CONFIG)
         task = asyncio.create_task(definer.run())
         await clock.sleep(20)
         assert names(store) == set()
@@ -94,7 +102,7 @@ def test_a_stop_does_not_wait_for_a_slow_file() -> None:
     async def main(loop: SimLoop) -> float:
         clock = SimClock(loop, 1)
         files = Files(clock, a_definition("first"), takes_s=1000)
-        definer = Definer(files, Control(MemoryStore(clock, actor="test"), clock).apply, clock, CONFIG)
+        definer = Definer(files, applying(Control(MemoryStore(clock, actor="test"), clock)), clock, CONFIG)
         task = asyncio.create_task(definer.run())
         await clock.sleep(5)
         definer.stop()

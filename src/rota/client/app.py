@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import date, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from rota.client.options import AssignOptions, CalendarOptions, TaskOptions
+import msgspec
+
+from rota.client.options import AlarmOptions, AssignOptions, CalendarOptions, TaskOptions, same_words
+from rota.client.task import AsyncTaskFunction, Delayable, TaskFunction
 from rota.definitions import fields
+from rota.definitions.alarm import job_alarms
 from rota.definitions.assignment import NOTICES
 from rota.definitions.calendars import Calendars
+from rota.definitions.calling import Call, call
 from rota.definitions.job import define
 from rota.definitions.report import Report
 from rota.definitions.text import is_plain
 from rota.definitions.words import shown
-from rota.errors import InvalidInput
-from rota.model.job import Definition, JobName, handler_name, listener_name
+from rota.errors import InvalidInput, Problem
+from rota.model.alarm import JobAlarm
+from rota.model.job import Definition, JobName, app_source, handler_name
+from rota.model.listener import app_name, listener_name
 
 if TYPE_CHECKING:
     from rota.client.client import Client
@@ -28,40 +35,75 @@ if TYPE_CHECKING:
 STORE_MAX = 2000
 
 Function = TypeVar("Function", bound=Callable[..., object])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskDecorator(Protocol):
+    """What `app.task` with options gives back."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # what returns a coroutine is meant to be awaited
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTaskFunction[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> TaskFunction[P, R]: ...
 
 
 class App:
     """Jobs of one project. What is wrong with one is said at once, where it is defined.
 
+    `name` is by what its jobs know that they are defined here; without one, it is the path of the file.
     `store` is the URL of the store that calls like `assign` go to; without one, that of the configuration.
+    `alarms` says who is told of the tasks that do not say so themselves.
     """
 
-    def __init__(self, *, tenant: str = "default", project: str = "default", store: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        tenant: str = "default",
+        project: str = "default",
+        store: str | None = None,
+        alarms: Sequence[AlarmOptions] = (),
+    ) -> None:
+        self._alarms = _told(alarms)
+        self._name = None if name is None else _name("name", name)
         self._tenant = _name("tenant", tenant)
         self._project = _name("project", project)
         self._store = None if store is None else _url(store)
         self._calendars: dict[str, dict[str, Any]] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
+        self._defined: dict[str, Definition] = {}
         self._handlers: dict[str, Callable[..., object]] = {}
         self._listeners: dict[str, Callable[..., object]] = {}
         self._client: Client | None = None
 
     @overload
-    def task(self, function: Function, /) -> Function: ...
+    def task(  # type: ignore[overload-overlap]  # what returns a coroutine is meant to be awaited
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTaskFunction[P, R]: ...
 
     @overload
-    def task(self, /, **options: Unpack[TaskOptions]) -> Callable[[Function], Function]: ...
+    def task(self, function: Callable[P, R], /) -> TaskFunction[P, R]: ...
+
+    @overload
+    def task(self, /, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
 
     def task(self, function: Any = None, /, **options: Any) -> Any:
-        """Make a function a job: `@app.task(cron="0 3 * * *")`. The function itself stays as it is.
+        """Make a function a job: `@app.task(cron="0 3 * * *")`. Calling it still calls the function; `delay` and `map`
+        send it to be called by a node.
 
         The options are the keys of a job in YAML; `name` is the function's own name unless given, and `timeout` is
         another word for `timeout_s`. Without a trigger the job runs only when asked. Raises InvalidInput.
         """
 
-        def decorate(function: Function) -> Function:
-            self._add(function, options)
-            return function
+        def decorate(function: Any) -> Any:
+            plain = function.function if isinstance(function, Delayable) else function
+            name = self._add(plain, options)
+            kind = AsyncTaskFunction if inspect.iscoroutinefunction(plain) else TaskFunction
+            return kind(self, name, plain)
 
         return decorate if function is None else decorate(function)
 
@@ -107,8 +149,14 @@ class App:
     def functions(self) -> Mapping[str, Callable[..., object]]:
         """All that a node can call, by the names under which it advertises them."""
         own = {handler_name(self._full_name(name)): function for name, function in self._handlers.items()}
-        told = {listener_name(name): function for name, function in self._listeners.items()}
+        told = {listener_name(self._listening, name): function for name, function in self._listeners.items()}
         return MappingProxyType({**own, **told})
+
+    @property
+    def source(self) -> str:
+        """By what its jobs know that they are defined here: `app NAME`, with the tenant and the project if they are not
+        the default; empty if it has no name."""
+        return "" if self._name is None else app_source(self._full_name(self._name))
 
     @property
     def store(self) -> str | None:
@@ -144,16 +192,18 @@ class App:
         """
         told = [name for name in self._listeners if name in NOTICES]
         what = None if handler is None else self._handler_text(handler)
-        more: dict[str, Any] = {"notify": told, **options}
+        more: dict[str, Any] = {"notify": told, "app": self._listening, **options}
         return self.client.assign(tenant or self._tenant, numbers, infos, handler=what, **more)
 
-    def finish(self, uuid: str, token: int | None = None, *, result: Any = None, failed: str | None = None) -> Answer:
+    def finish(
+        self, item: int | str, token: int | None = None, *, result: Any = None, failed: str | None = None
+    ) -> Answer:
         """Report the end of an item. See `AsyncClient.finish`."""
-        return self.client.finish(uuid, token, result=result, failed=failed)
+        return self.client.finish(item, token, result=result, failed=failed)
 
-    def extend(self, uuid: str, seconds: float, token: int | None = None) -> datetime | None:
+    def extend(self, item: int | str, seconds: float, token: int | None = None) -> datetime | None:
         """Give an item so much time from now; says until when. None: it is not under way any more."""
-        return self.client.extend(uuid, seconds, token)
+        return self.client.extend(item, seconds, token)
 
     def set_capacity(self, cap: int) -> Limit:
         """How many items may execute at a time in the whole cluster."""
@@ -161,25 +211,37 @@ class App:
 
     def _handler_text(self, handler: object) -> str:
         """The full name of a task of this app; other names as they are."""
-        own = [name for name, function in self._handlers.items() if handler is function or handler == name]
+        plain = handler.function if isinstance(handler, Delayable) else handler
+        own = [name for name, function in self._handlers.items() if plain is function or plain == name]
         if own:
             return handler_name(self._full_name(own[0]))
         if not isinstance(handler, str):
             raise InvalidInput.of("handler", "must be a task of this app, or the name of one")
         return handler
 
-    def _add(self, function: Callable[..., object], options: dict[str, Any]) -> None:
+    def call_of(self, name: str, options: Mapping[str, Any]) -> tuple[JobName, Call]:
+        """How a call of one of the tasks is executed: as the task says, but for these options. Raises InvalidInput."""
+        found = call(self._defined[name], options)
+        told = tuple(it for it in self._listeners if it in NOTICES)
+        listening = "" if self._listening == app_name(self._tenant) else self._listening
+        work = msgspec.structs.replace(found.work, notify=told, app=listening)
+        return self._full_name(name), found._replace(work=work)
+
+    def _add(self, function: Callable[..., object], options: dict[str, Any]) -> str:
         if not callable(function):
             raise InvalidInput.of("function", _no_function(function))
         data = dict(options)
         name = data.pop("name", getattr(function, "__name__", None))
         report = Report()
-        for field, reason in [*self._refusals(name, function), *_same_words(data)]:
+        for field, reason in [*self._refusals(name, function), *same_words(data)]:
             report.add((_text(name), field), reason)
-        self._define(_text(name), data, self._declared(None, Report()), report)
+        definition = self._define(_text(name), data, self._declared(None, Report()), report)
         report.raise_if_any()
-        self._jobs[name] = copy.deepcopy(data)
-        self._handlers[name] = function
+        assert definition is not None, "a task is defined, or there is a problem"
+        self._defined[definition.name] = definition
+        self._jobs[definition.name] = copy.deepcopy(data)
+        self._handlers[definition.name] = function
+        return definition.name
 
     def _refusals(self, name: object, function: Callable[..., object]) -> list[tuple[str, str]]:
         found = []
@@ -195,7 +257,8 @@ class App:
         if _is_generator(function):
             raise InvalidInput.of(kind, GENERATOR)
         if kind in self._listeners:
-            raise InvalidInput.of(kind, "there is a listener already; an app has at most one")
+            where = place(self._listeners[kind])
+            raise InvalidInput.of(kind, f"there is a listener already, in {where}; an app has at most one")
         self._listeners[kind] = function
         return function
 
@@ -205,12 +268,23 @@ class App:
         except ValueError as error:
             return str(error)
         if word in self._jobs:
-            return "there is a task of this name already"
+            return f"there is a task of this name already, in {place(self._handlers[word])}"
         other = fields.twin(word, self._jobs)
         return None if other is None else f"the name differs from {other} only in capital and small letters"
 
     def _define(self, name: str, data: dict[str, Any], calendars: Calendars, report: Report) -> Definition | None:
-        return define(self._full_name(name), data, calendars=calendars, report=report.within(name), handler=name)
+        return define(
+            self._full_name(name),
+            data,
+            calendars=calendars,
+            report=report.within(name),
+            handler=name,
+            alarms=self._alarms,
+        )
+
+    @property
+    def _listening(self) -> str:
+        return app_name(self._tenant, self._project)
 
     def _full_name(self, name: str) -> JobName:
         return JobName(self._tenant, self._project, name)
@@ -222,6 +296,22 @@ class App:
         return calendars
 
 
+def functions_of(apps: Sequence[App]) -> dict[str, Callable[..., object]]:
+    """All that can be called of some apps, by advertised name. Raises InvalidInput, with both places, if two apps of
+    one project have the same."""
+    found: dict[str, Callable[..., object]] = {}
+    problems = []
+    for app in apps:
+        for name, function in app.functions.items():
+            if name in found:
+                where = f"{place(found[name])} and {place(function)}"
+                problems.append(Problem(name.removeprefix("listener:"), f"is there twice, in {where}"))
+            found[name] = function
+    if problems:
+        raise InvalidInput(problems)
+    return found
+
+
 GENERATOR = "is a generator; calling it would run nothing of it"
 
 
@@ -229,19 +319,14 @@ def _is_generator(function: Callable[..., object]) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
+def place(function: Callable[..., object]) -> str:
+    """Where a function is written, for people."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return repr(function) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
 def _no_function(value: object) -> str:
     return f"must be a function, not {shown(value)}"
-
-
-def _same_words(data: dict[str, Any]) -> list[tuple[str, str]]:
-    """Put `timeout` under the one key that all else knows."""
-    if "timeout" not in data:
-        return []
-    timeout = data.pop("timeout")
-    if "timeout_s" in data:
-        return [("timeout", "timeout_s is given too, and means the same")]
-    data["timeout_s"] = timeout
-    return []
 
 
 def _url(value: object) -> str:
@@ -249,6 +334,13 @@ def _url(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > STORE_MAX or not is_plain(value):
         raise InvalidInput.of("store", f"must be a URL of at most {STORE_MAX} characters, like sqlite:///rota.db")
     return str(value)
+
+
+def _told(value: object) -> tuple[JobAlarm, ...]:
+    try:
+        return job_alarms(value)
+    except ValueError as error:
+        raise InvalidInput.of("alarms", str(error)) from None
 
 
 def _name(field: str, value: object) -> str:

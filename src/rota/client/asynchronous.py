@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
+from rota.client.view import RunView, seen
 from rota.control import (
     KEEP,
     Answer,
@@ -19,15 +21,27 @@ from rota.control import (
     Keep,
     QuotaState,
     Removed,
-    RunDetail,
+    Results,
 )
 from rota.control import job_name as name_of
-from rota.errors import NotFound, Refused, StoreRefused
-from rota.model.run import Run
+from rota.definitions.words import one_line
+from rota.errors import NotFound, Refused, RotaError, StoreRefused
+from rota.model.job import JobName
+from rota.model.run import Item
 from rota.model.work import Limit
 
 if TYPE_CHECKING:
+    from rota.definitions.calling import Call
     from rota.ports import Store
+
+log = logging.getLogger("rota")
+"""Not the log of a node: a program that only asks has its own, and its standard output is not ours."""
+
+SAY_S = 10.0
+"""Who waits for so long without a limit is told what for."""
+WHY_S = 5.0
+"""How long the store is asked for that."""
+WHY_MAX = 1000
 
 
 class AsyncClient:
@@ -38,6 +52,7 @@ class AsyncClient:
         self._url = store_url
         self._opening = asyncio.Lock()
         self._store: Store | None = None
+        self._results: Results | None = None
         self._control = control
         """Given: what to ask, open already, and closed by others."""
 
@@ -51,6 +66,9 @@ class AsyncClient:
     async def close(self) -> None:
         """Let go of every connection. The next question opens them anew."""
         store, self._store, self._control = self._store, None, None
+        results, self._results = self._results, None
+        if results is not None:
+            await results.close()
         if store is not None:
             await store.close()
 
@@ -64,6 +82,7 @@ class AsyncClient:
         end_at: datetime | str | None = None,
         handler: str | None = None,
         notify: Sequence[str] = (),
+        app: str | None = None,
         key: str | None = None,
         **options: Any,
     ) -> Assigned:
@@ -71,7 +90,8 @@ class AsyncClient:
 
         They may start at `start_at` (now) and should have started, spread evenly, by `end_at`. A handler (a task of an
         app, or `module:function`) does the work; without one, `on_start` is called and `finish` reports the end.
-        `notify` names the listeners (`on_fail`, `on_timeout`) that are told. Options: quota, group, retries (0),
+        `notify` names the listeners (`on_fail`, `on_timeout`) that are told. Listeners are those of the app
+        (`tenant/project`), by default of the tenant's default project. Options: quota, group, retries (0),
         timeout_s (120), lost_max, hold_s, concurrency, resources. The same key assigns once.
         """
         control = await self._asked()
@@ -83,20 +103,50 @@ class AsyncClient:
             end_at=end_at,
             handler=handler,
             notify=notify,
+            app=app,
             key=key,
             **options,
         )
 
+    async def call(self, name: JobName, call: Call, arguments: Sequence[Mapping[str, Any]]) -> Assigned:
+        """Send calls of a task: what `delay` and `map` of a task do."""
+        return await (await self._asked()).call(name, call, arguments)
+
+    async def wait(
+        self, run_id: int, item_ids: Sequence[int], within_s: float | None = None, *, what: str = ""
+    ) -> list[Item]:
+        """Wait until items of a run have ended. Raises TimeoutError, which says what they wait for."""
+        loop = asyncio.get_running_loop()
+        until = None if within_s is None else loop.time() + within_s
+        what = what or "the run"
+        try:
+            async with asyncio.timeout_at(until):
+                control = await self._asked()
+        except TimeoutError:
+            raise TimeoutError(f"{what} did not end within {within_s:g} s: the store does not answer") from None
+        if self._results is None:
+            self._results = control.results()
+        ended = asyncio.gather(*(self._results.ended(it) for it in item_ids))
+        try:
+            if until is None and not await _within(ended, SAY_S):
+                log.warning("%s waits (run %d): %s", what, run_id, await _why(control, run_id))
+            elif until is not None and not await _within(ended, until - loop.time()):
+                raise TimeoutError(f"{what} did not end within {within_s:g} s: {await _why(control, run_id)}")
+            return list(await ended)
+        finally:
+            ended.cancel()
+            await asyncio.gather(ended, return_exceptions=True)
+
     async def finish(
-        self, uuid: str, token: int | None = None, *, result: Any = None, failed: str | None = None
+        self, item: int | str, token: int | None = None, *, result: Any = None, failed: str | None = None
     ) -> Answer:
         """Report the end of an item (S2.20). With its token it counts for that attempt only; without one only while the
         first attempt is under way. `failed` says what went wrong; then the retry policy decides."""
-        return await (await self._asked()).finish(uuid, token, result=result, failed=failed)
+        return await (await self._asked()).finish(item, token, result=result, failed=failed)
 
-    async def extend(self, uuid: str, seconds: float, token: int | None = None) -> datetime | None:
+    async def extend(self, item: int | str, seconds: float, token: int | None = None) -> datetime | None:
         """Give an item so much time from now; says until when. None: it is not under way any more."""
-        return await (await self._asked()).extend(uuid, seconds, token)
+        return await (await self._asked()).extend(item, seconds, token)
 
     async def set_capacity(self, cap: int) -> Limit:
         """How many items may execute at a time in the whole cluster (S2.18)."""
@@ -140,17 +190,18 @@ class AsyncClient:
         """All quotas of all tenants, with what is ready and what runs."""
         return await (await self._asked()).quotas()
 
-    async def trigger(self, job: str, params: Mapping[str, Any] | None = None, *, key: str | None = None) -> Run:
+    async def trigger(self, job: str, params: Mapping[str, Any] | None = None, *, key: str | None = None) -> RunView:
         """Start a run of a job now; the same key starts it once."""
-        return await (await self._asked()).trigger(name_of(job), params or {}, key)
+        control = await self._asked()
+        return seen(await control.run((await control.trigger(name_of(job), params or {}, key)).id))
 
     async def cancel(self, *run_ids: int) -> Cancellation:
         """Cancel what of these runs has not started; ask the rest to stop."""
         return await (await self._asked()).cancel(run_ids)
 
-    async def run(self, run_id: int) -> RunDetail:
-        """A run, its items, its attempts and its history."""
-        return await (await self._asked()).run(run_id)
+    async def run(self, run_id: int) -> RunView:
+        """A run and its items, with their results."""
+        return seen(await (await self._asked()).run(run_id))
 
     async def explain(self, run_id: int) -> Explained:
         """Why a run waits, or where it is."""
@@ -183,6 +234,23 @@ async def _opened(url: str | None) -> tuple[Store, Control]:
         await store.close()
         raise
     return store, Control(store, clock, log_store(config))
+
+
+async def _within(work: asyncio.Future[Any], seconds: float) -> bool:
+    """Whether something comes to its end in time."""
+    done, _ = await asyncio.wait({work}, timeout=max(seconds, 0))
+    return bool(done)
+
+
+async def _why(control: Control, run_id: int) -> str:
+    """Why a run has not ended, in one line; whoever waits for it is not stopped by a store that cannot say."""
+    try:
+        async with asyncio.timeout(WHY_S):
+            reasons = (await control.explain(run_id)).reasons
+    except (RotaError, TimeoutError) as error:
+        return one_line(f"the store does not say why: {str(error) or 'it does not answer'}", length=WHY_MAX)
+    texts = list(dict.fromkeys(it.text for it in reasons))
+    return one_line("; ".join(texts[:3]), length=WHY_MAX) or f"nobody knows why; see: rota run explain {run_id}"
 
 
 async def _known(control: Control, tenant: str, quota: str) -> bool:

@@ -7,13 +7,19 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rota.client.asynchronous import AsyncClient
-from rota.control import KEEP, Answer, AnyRate, Assigned, Cancellation, Explained, Keep, QuotaState, Removed, RunDetail
-from rota.model.run import Run
+from rota.client.view import RunView
+from rota.control import KEEP, Answer, AnyRate, Assigned, Cancellation, Explained, Keep, QuotaState, Removed
+from rota.model.job import JobName
+from rota.model.run import Item
 from rota.model.work import Limit
+
+if TYPE_CHECKING:
+    from rota.definitions.calling import Call
 
 T = TypeVar("T")
 
@@ -30,11 +36,16 @@ class _Thread:
         self._client = AsyncClient(store_url)
         self._thread.start()
 
-    def ask(self, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    def send(self, question: Callable[[AsyncClient], Awaitable[T]]) -> Future[T]:
+        """Have a question asked in the thread."""
+
         async def asked() -> T:
             return await question(self._client)
 
-        future = asyncio.run_coroutine_threadsafe(asked(), self._loop)
+        return asyncio.run_coroutine_threadsafe(asked(), self._loop)
+
+    def ask(self, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        future = self.send(question)
         try:
             return future.result()
         except BaseException:
@@ -86,20 +97,44 @@ class Client:
         end_at: datetime | str | None = None,
         handler: str | None = None,
         notify: Sequence[str] = (),
+        app: str | None = None,
         key: str | None = None,
         **options: Any,
     ) -> Assigned:
         """Assign items to a tenant: one run, with one item for each number. See `AsyncClient.assign`."""
-        more = {"start_at": start_at, "end_at": end_at, "handler": handler, "notify": notify, "key": key, **options}
+        more: dict[str, Any] = {"start_at": start_at, "end_at": end_at, "handler": handler, "notify": notify}
+        more |= {"app": app, "key": key, **options}
         return self._ask(lambda client: client.assign(tenant, numbers, infos, **more))
 
-    def finish(self, uuid: str, token: int | None = None, *, result: Any = None, failed: str | None = None) -> Answer:
-        """Report the end of an item: `finished`, `stale` or `unknown`. See `AsyncClient.finish`."""
-        return self._ask(lambda client: client.finish(uuid, token, result=result, failed=failed))
+    def call(self, name: JobName, call: Call, arguments: Sequence[Mapping[str, Any]]) -> Assigned:
+        """Send calls of a task: what `delay` and `map` of a task do."""
+        return self._ask(lambda client: client.call(name, call, arguments))
 
-    def extend(self, uuid: str, seconds: float, token: int | None = None) -> datetime | None:
+    async def call_async(self, name: JobName, call: Call, arguments: Sequence[Mapping[str, Any]]) -> Assigned:
+        """The same, without holding up the event loop."""
+        return await self._ask_async(lambda client: client.call(name, call, arguments))
+
+    def wait(self, run_id: int, item_ids: Sequence[int], timeout: float | None = None, *, what: str = "") -> list[Item]:
+        """Wait until items of a run have ended. Raises TimeoutError, which says what they wait for."""
+        return self._ask(lambda client: client.wait(run_id, item_ids, timeout, what=what))
+
+    async def wait_async(self, run_id: int, item_ids: Sequence[int], *, what: str = "") -> list[Item]:
+        """The same, without holding up the event loop."""
+        return await self._ask_async(lambda client: client.wait(run_id, item_ids, what=what))
+
+    def raised(self, item_id: int) -> BaseException | None:
+        """What the function of an item raised, where it was called in this very process."""
+        return None
+
+    def finish(
+        self, item: int | str, token: int | None = None, *, result: Any = None, failed: str | None = None
+    ) -> Answer:
+        """Report the end of an item: `finished`, `stale` or `unknown`. See `AsyncClient.finish`."""
+        return self._ask(lambda client: client.finish(item, token, result=result, failed=failed))
+
+    def extend(self, item: int | str, seconds: float, token: int | None = None) -> datetime | None:
         """Give an item so much time from now; says until when. None: it is not under way any more."""
-        return self._ask(lambda client: client.extend(uuid, seconds, token))
+        return self._ask(lambda client: client.extend(item, seconds, token))
 
     def set_capacity(self, cap: int) -> Limit:
         """How many items may execute at a time in the whole cluster."""
@@ -137,7 +172,7 @@ class Client:
         """All quotas of all tenants, with what is ready and what runs."""
         return self._ask(lambda client: client.tenants())
 
-    def trigger(self, job: str, params: Mapping[str, Any] | None = None, *, key: str | None = None) -> Run:
+    def trigger(self, job: str, params: Mapping[str, Any] | None = None, *, key: str | None = None) -> RunView:
         """Start a run of a job now; the same key starts it once."""
         return self._ask(lambda client: client.trigger(job, params, key=key))
 
@@ -145,8 +180,8 @@ class Client:
         """Cancel what of these runs has not started; ask the rest to stop."""
         return self._ask(lambda client: client.cancel(*run_ids))
 
-    def run(self, run_id: int) -> RunDetail:
-        """A run, its items, its attempts and its history."""
+    def run(self, run_id: int) -> RunView:
+        """A run and its items, with their results."""
         return self._ask(lambda client: client.run(run_id))
 
     def explain(self, run_id: int) -> Explained:
@@ -154,10 +189,15 @@ class Client:
         return self._ask(lambda client: client.explain(run_id))
 
     def _ask(self, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        return self._started().ask(question)
+
+    async def _ask_async(self, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        return await asyncio.wrap_future(self._started().send(question))
+
+    def _started(self) -> _Thread:
         with self._starting:
             if self._thread is None or self._thread.pid != os.getpid():
                 self._thread = _Thread(self._url)
                 # At the end of the process everything goes anyway, and there is nobody left who could wait.
                 weakref.finalize(self, self._thread.close).atexit = False
-            thread = self._thread
-        return thread.ask(question)
+            return self._thread

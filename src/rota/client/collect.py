@@ -1,7 +1,7 @@
 """The process that runs a Python file to learn its jobs: `python -m rota.client.collect FILE DESCRIPTOR TODAY`.
 
 It answers once, to the descriptor, in the canonical encoding. Whatever the file does, it is told as a problem. Workers
-use `run` and `apps` too, to find the functions that were advertised.
+use `run` and `functions` too, to find the functions that were advertised.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from types import ModuleType
 
-from rota.client.app import App
+from rota.client.app import App, functions_of, place
+from rota.client.modules import files_below
 from rota.definitions.loaded import Loaded
 from rota.definitions.words import one_line
 from rota.errors import InvalidInput, Problem
-from rota.model.job import handler_name
+from rota.model.job import Definition, handler_name
+from rota.model.listener import is_listener
 from rota.model.value import encode
 
 PR_SET_PDEATHSIG = 1
@@ -33,11 +36,12 @@ MODULE = "rota_file"
 def read(file: str, today: date) -> Loaded:
     """Run a file and gather the jobs of its apps, and what can be called of them."""
     try:
-        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        code = Path(file).read_bytes()
         found = apps(run(file))
+        files = tuple(files_below([str(Path(file).resolve().parent)]))
         if not found:
             return _wrong(file, None, "has no app; write app = rota.App() and put @app.task above functions")
-        return _gathered(file, found, today)._replace(digest=digest)
+        return _gathered(file, found, today)._replace(digest=_digest(file, code, files), files=files)
     except InvalidInput as error:
         line = _line(file, error)
         return Loaded((), tuple(problem._replace(file=file, line=line) for problem in error.problems))
@@ -58,6 +62,7 @@ def run(file: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ValueError("its name must end in .py")
     sys.path.insert(0, str(Path(file).resolve().parent))
+    sys.path.append(str(Path(__file__).with_name("spawned")))
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = module
     spec.loader.exec_module(module)
@@ -70,21 +75,45 @@ def apps(module: ModuleType) -> list[App]:
     return list(found.values())
 
 
+def functions(module: ModuleType) -> dict[str, Callable[..., object]]:
+    """What can be called of the apps of a module, by advertised name."""
+    return functions_of(apps(module))
+
+
 def _gathered(file: str, found: list[App], today: date) -> Loaded:
-    by_name = {}
-    clashes = []
+    known = functions_of(found)
+    by_name: dict[tuple[str, ...], Definition] = {}
+    twins = []
     for definition in (definition for app in found for definition in app.definitions(today)):
         key = tuple(part.lower() for part in definition.full_name)
         if key in by_name:
-            clashes.append(Problem(f"{definition.name}.name", "two apps of the file have a task of this name", file))
+            places = " and ".join(place(known[handler_name(it.full_name)]) for it in (by_name[key], definition))
+            reason = f"two apps of the file have a task of this name but for capital and small letters: {places}"
+            twins.append(Problem(f"{definition.name}.name", reason, file))
         by_name[key] = definition
-    listeners = [name for app in found for name in app.listeners]
-    twice = sorted({name for name in listeners if listeners.count(name) > 1})
-    clashes += [Problem(name, "two apps of the file have this listener; only one may", file) for name in twice]
-    if clashes:
-        return Loaded((), tuple(clashes))
+    if twins:
+        return Loaded((), tuple(twins))
     handlers = tuple(handler_name(definition.full_name) for definition in by_name.values())
-    return Loaded(tuple(by_name.values()), (), handlers, tuple(listeners))
+    return Loaded(
+        tuple(by_name.values()),
+        (),
+        handlers,
+        tuple(filter(is_listener, known)),
+        sources=tuple((name, app.source) for app in found if app.source for name in app.functions if name in handlers),
+        covered=tuple(dict.fromkeys(app.source for app in found if app.source)),
+    )
+
+
+def _digest(file: str, code: bytes, files: tuple[str, ...]) -> str:
+    """A name for the code of the file and of the modules beside it that it has loaded."""
+    own = Path(file).resolve()
+    helpers = [Path(each) for each in files if each != str(own)]
+    if not helpers:
+        return hashlib.sha256(code).hexdigest()
+    whole = hashlib.sha256(hashlib.sha256(code).digest())
+    for each in helpers:
+        whole.update(str(each.relative_to(own.parent)).encode() + b"\0" + hashlib.sha256(each.read_bytes()).digest())
+    return whole.hexdigest()
 
 
 def _whole(file: str) -> str:

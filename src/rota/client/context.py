@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Protocol
 
-from rota.errors import Refused
+from rota.errors import Refused, old_name
 from rota.model.value import Json, Value
 
 TABLE = "rota_fence"
@@ -46,7 +46,7 @@ class Context(Value, frozen=True, kw_only=True):
 class Told(Value, frozen=True, kw_only=True):
     """What `on_start`, `on_fail` and `on_timeout` are called with."""
 
-    uuid: str
+    id: int
     """The item; `finish` takes it."""
     token: int
     number: str | None = None
@@ -55,6 +55,18 @@ class Told(Value, frozen=True, kw_only=True):
     attempt: int = 1
     message: str = ""
     """Why it failed, for `on_fail` and `on_timeout`."""
+
+    @property
+    def uuid(self) -> str:
+        """The name that `id` had in release 0.1."""
+        return old_name("Told.uuid", "id", str(self.id))
+
+
+class Stopped(BaseException):
+    """Raised inside a plain function whose time is up, or that was cancelled: it may clean up, and shall end.
+
+    It is no `Exception`, so that code that catches those does not go on by mistake.
+    """
 
 
 class StaleToken(Refused):

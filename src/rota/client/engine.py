@@ -105,7 +105,7 @@ class Engine:
             boundary=self._crew.boundary,
         )
         joined = await self.store.join(node, lease_s=FOR_EVER_S)
-        self._identity.generation, self._identity.id = joined.generation, joined.id
+        self._identity.id = joined.id
         self._tasks = [asyncio.ensure_future(loop.run()) for loop in self._loops]
 
     async def _stop(self) -> None:
@@ -127,6 +127,10 @@ class Engine:
     def raised(self, items: Sequence[Item]) -> BaseException | None:
         """What the function of one of these items raised last."""
         return next((self._crew.raised[item.id] for item in items if item.id in self._crew.raised), None)
+
+    def raised_by(self, item_id: int) -> BaseException | None:
+        """What the function of an item raised last."""
+        return self._crew.raised.get(item_id)
 
     def _finished(self) -> None:
         self._changed.set()

@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from rota.client.context import enter
-from rota.model.job import listener_name
+from rota.model.listener import is_listener
 from rota.model.moment import micros
 from rota.model.node import Place
+from rota.model.run import TRACEBACK
 from rota.model.states import Outcome
+from rota.model.value import encode
 from rota.model.work import Attempt, AttemptEnd
 from rota.ports import Clock, Listener
 from rota.runners.wire import Order, Task
@@ -56,6 +58,9 @@ class InlineCrew:
     def renew(self, until_s: float) -> None:
         """There is nothing that could outlive its node."""
 
+    def unable(self) -> str:
+        return ""
+
     def begin(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
             if attempt.external:
@@ -66,6 +71,10 @@ class InlineCrew:
         for item_id in item_ids:
             if item_id in self._tasks:
                 self._tasks[item_id].cancel()
+
+    def drop(self, attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """There is nothing that its store could lose."""
+        return []
 
     async def close(self) -> None:
         self.cancel(list(self._tasks))
@@ -84,7 +93,7 @@ class InlineCrew:
             self._end(attempt, self._returned(item, value), started_s)
 
     def _called(self, attempt: Attempt, item: Item) -> Any:
-        caller = call.Caller(self._function(item.task), listens=item.task.what.startswith(listener_name("")))
+        caller = call.Caller(self._function(item.task), listens=is_listener(item.task.what))
         arguments = {} if caller.listens else caller.arguments(item)
         enter(item.context)
         try:
@@ -135,7 +144,8 @@ class InlineCrew:
             return _Ending(Outcome.SUCCEEDED)
         self.raised[item.number] = error
         told = call.failure(item, error)
-        return _Ending(Outcome.FAILED, told.cause, told.message, code=told.code)
+        result = None if not told.traceback else encode({TRACEBACK: told.traceback})
+        return _Ending(Outcome.FAILED, told.cause, told.message, result=result, code=told.code)
 
     def _end(self, attempt: Attempt, ending: _Ending, started_s: float) -> None:
         assert self._listener is not None
@@ -185,9 +195,8 @@ def nobody_running() -> Iterator[None]:
 
 def _item(attempt: Attempt) -> Item:
     """An attempt as workers see it. The item's id is its number here."""
-    what = str(attempt.config.get("handler") or attempt.config.get("function") or "")
-    if "listener" in attempt.config:
-        what = listener_name(str(attempt.config["listener"]))
+    config = attempt.config
+    what = str(config.get("listener") or config.get("handler") or config.get("function") or "")
     task = Task(0, attempt.name, attempt.tenant, attempt.task, attempt.runner, what)
     order = Order(
         attempt.item_id,

@@ -55,6 +55,19 @@ class Rate(TypedDict):
     period_s: float
 
 
+class AlarmOptions(TypedDict, total=False):
+    """Who is told: one of `mail`, `webhook`, `command`, `job`; of what: `failure`, `lateness`, `recovery`, or kinds."""
+
+    mail: str
+    webhook: str
+    command: list[str]
+    job: str
+    kinds: Sequence[str]
+    merge_s: float
+    late_s: float
+    secret: str
+
+
 class TaskOptions(TypedDict, total=False):
     name: str
     title: str
@@ -96,6 +109,35 @@ class TaskOptions(TypedDict, total=False):
     directory: str
     user: str
     env: dict[str, str]
+    alarms: Sequence[AlarmOptions]
+
+
+class CallOptions(TypedDict, total=False):
+    """What may differ for one call of a task from what the task says."""
+
+    key: str
+    """The same key sends once, however often it is sent."""
+    start_at: datetime | str
+    start_in_s: float
+    start_within_s: float
+    retries: int | Retries
+    lost_max: int
+    timeout_s: float
+    timeout: float
+    """Another word for `timeout_s`."""
+    warn_s: float
+    grace_s: float
+    hold_s: float
+    group: str
+    quota: str
+    resources: Sequence[str]
+    concurrency: int
+    memory_mb: int
+    cpu_s: float
+    processes_max: int
+    directory: str
+    user: str
+    env: dict[str, str]
 
 
 class AssignOptions(TypedDict, total=False):
@@ -118,3 +160,14 @@ class CalendarOptions(TypedDict, total=False):
     closed: Sequence[Day]
     open: Sequence[Day]
     zone: str
+
+
+def same_words(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """Put `timeout` under the one key that all else knows. Says what is wrong with it, by field."""
+    if "timeout" not in data:
+        return []
+    timeout = data.pop("timeout")
+    if "timeout_s" in data:
+        return [("timeout", "timeout_s is given too, and means the same")]
+    data["timeout_s"] = timeout
+    return []

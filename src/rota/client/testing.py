@@ -7,23 +7,23 @@ processes are replaced by calls. Time passes when the test says so, and at once.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 
-from rota.client.app import App
+from rota.client.app import App, functions_of
 from rota.client.asynchronous import AsyncClient
 from rota.client.client import Client
 from rota.client.engine import Engine
-from rota.control import RunDetail, job_name
+from rota.client.view import RunView, seen
+from rota.control import job_name
+from rota.core.define import Sources
 from rota.core.preview import COUNT_MAX, preview
-from rota.errors import InvalidInput, RotaError
+from rota.errors import InvalidInput, Refused, RotaError
 from rota.model.job import Job
 from rota.model.plan import JobFilter, RunFilter
-from rota.model.run import Run
-from rota.model.states import JobState, RunState, SkipReason
-from rota.model.value import Json, Value
+from rota.model.run import Item, Run
+from rota.model.states import JobState, RunState
 
 T = TypeVar("T")
 
@@ -37,29 +37,15 @@ class RunFailed(RotaError):
     """A run that was triggered did not succeed; its cause is what the function raised."""
 
 
-class KitRun(Value, frozen=True, kw_only=True):
-    """A run as a test wants to see it."""
-
-    id: int
-    job: str
-    state: RunState
-    reason: SkipReason | None = None
-    due_at: datetime
-    slot_at: datetime | None = None
-    ended_at: datetime | None = None
-    params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
-    attempts: int = 0
-    result: Any = None
-    """What the function returned."""
-    message: str = ""
-    """Why it failed."""
+KitRun = RunView
+"""A run as a test sees it: as every program does."""
 
 
 class Kit:
     """A rota in a test. Use it in `with`."""
 
     def __init__(self, apps: Sequence[App], now: datetime, seats: int) -> None:
-        functions = {name: function for app in apps for name, function in app.functions.items()}
+        functions = functions_of(apps)
         self._apps = tuple(apps)
         self._engine = Engine(functions, now, seats)
         self._control = self._engine.control
@@ -119,7 +105,9 @@ class Kit:
     async def _open(self) -> None:
         await self._engine.start()
         for app in self._apps:
-            await self._control.apply(app.definitions(self.now.date()))
+            found = app.definitions(self.now.date())
+            sources = {"/".join(it.full_name): app.source for it in found if app.source}
+            await self._control.apply(found, Sources(by_name=sources))
         await self._engine.settle()
 
     async def _pass(self, seconds: float) -> None:
@@ -142,8 +130,8 @@ class Kit:
             raise RunFailed(f"{name} does not come to an end: {told.reasons[0].text}") from None
         detail = await self._control.run(run.id)
         if run.state is RunState.SUCCEEDED:
-            return _seen(detail).result
-        reason = _seen(detail).message or (f"({run.reason})" if run.reason else "")
+            return seen(detail).result
+        reason = seen(detail).message or (f"({run.reason})" if run.reason else "")
         raise RunFailed(f"{name} {run.state}: {reason}") from self._engine.raised(detail.items)
 
     async def _found(self, run_id: int) -> Run:
@@ -154,7 +142,7 @@ class Kit:
     async def _runs(self, name: str | None) -> list[KitRun]:
         wanted = RunFilter(job=None if name is None else job_name(name), limit=RUNS_MAX)
         found = [await self._control.run(run.id) for run in await self._control.runs(wanted)]
-        return [_seen(detail) for detail in reversed(found)]
+        return [seen(detail) for detail in reversed(found)]
 
     async def _would_fire(self, until: datetime) -> list[tuple[datetime, str]]:
         jobs = await self._control.jobs(JobFilter(states=(JobState.ENABLED,), limit=RUNS_MAX))
@@ -163,35 +151,16 @@ class Kit:
 
 def _coming(job: Job, now: datetime, until: datetime) -> Iterator[datetime]:
     """The instants of a job after now."""
-    after = now
-    if job.definition.follows_ends:
-        if job.next_fire_at is None or job.next_fire_at > until:
-            return
-        yield job.next_fire_at
-        after = job.next_fire_at
-    while job.definition.fires_by_itself:
-        found = preview(job.definition, after, COUNT_MAX)
+    after, pending = now, job.pending
+    if pending is None or pending.due_at > until:
+        return
+    while True:
+        found = preview(job.definition, after, COUNT_MAX, pending=pending)
         yield from (it.instant.due_at for it in found if it.instant.due_at <= until and not it.skipped)
         if len(found) < COUNT_MAX or found[-1].instant.slot_at > until:
             return
-        after = found[-1].instant.slot_at
-
-
-def _seen(detail: RunDetail) -> KitRun:
-    run, results = detail.run, [it.result for it in detail.items]
-    return KitRun(
-        id=run.id,
-        job="" if detail.job is None else str(detail.job),
-        state=run.state,
-        reason=run.reason,
-        due_at=run.due_at,
-        slot_at=run.slot_at,
-        ended_at=run.ended_at,
-        params=run.params,
-        attempts=len(detail.attempts),
-        result=json.loads(results[0]) if len(results) == 1 and results[0] is not None else None,
-        message=next((it.message for it in detail.items if it.message), ""),
-    )
+        pending = found[-1].instant
+        after = pending.due_at
 
 
 class _KitClient(Client):
@@ -205,11 +174,29 @@ class _KitClient(Client):
     def close(self) -> None:
         """The kit closes it."""
 
-    def _ask(self, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
-        async def asked() -> T:
-            return await question(self._inner)
+    def wait(self, run_id: int, item_ids: Sequence[int], timeout: float | None = None, *, what: str = "") -> list[Item]:
+        """Time passes until they have ended."""
+        if self._engine.is_running:
+            raise Refused("a plain function cannot wait for a task inside of a testing kit; make it async, and await")
+        return super().wait(run_id, item_ids, PATIENCE_S if timeout is None else timeout, what=what)
 
-        return self._engine.run_now(asked()) if self._engine.is_running else self._engine.run(asked())
+    def raised(self, item_id: int) -> BaseException | None:
+        return self._engine.raised_by(item_id)
+
+    async def _ask_async(self, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        return await self._asked(question) if self._engine.is_running else self._ask(question)
+
+    def _ask(self, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        asked = self._asked(question)
+        return self._engine.run_now(asked) if self._engine.is_running else self._engine.run(asked)
+
+    async def _asked(self, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        """A store in memory wakes nobody: the loops look, before and after."""
+        self._engine.wake()
+        try:
+            return await question(self._inner)
+        finally:
+            self._engine.wake()
 
 
 def kit(*apps: App, now: datetime | str = START, seats: int = 16) -> Kit:

@@ -17,6 +17,7 @@ from rota.definitions.spec import ExecutionShape, read
 from rota.definitions.words import shown
 from rota.errors import InvalidInput
 from rota.model.job import handler_name
+from rota.model.listener import app_name
 from rota.model.value import Json
 from rota.model.work import ASSIGN_MAX, NUMBER_MAX, TIMEOUT_S, Assignment, NewTask, Work
 
@@ -43,6 +44,7 @@ def assignment(
     end_at: datetime | str | None,
     handler: str | None,
     notify: Sequence[str],
+    app: str | None = None,
     options: Mapping[str, Any],
 ) -> Assignment:
     """Read one call of `assign`. Raises InvalidInput."""
@@ -52,10 +54,11 @@ def assignment(
         report.add(("end_at",), f"lies before start_at: {end.isoformat()} is before {start.isoformat()}")
     tasks = _tasks(numbers, infos, report)
     told = _checked("notify", _listeners, notify, report)
+    listening = "" if app is None else _checked("app", _app, app, report)
     work = _work(tenant, handler, options, report)
     report.raise_if_any()
     assert work is not None
-    work = msgspec.structs.replace(work, notify=told)
+    work = msgspec.structs.replace(work, notify=told, app="" if listening == app_name(work.tenant) else listening)
     return Assignment(key=key, work=work, tasks=tasks, start_at=start, end_at=end)
 
 
@@ -153,6 +156,14 @@ def _listeners(value: object) -> tuple[str, ...]:
     if isinstance(value, list | tuple) and all(each in NOTICES for each in value):
         return fields.once(value)
     raise ValueError(f"must be a list of {' and '.join(NOTICES)}, not {shown(value)}")
+
+
+def _app(value: object) -> str:
+    """Whose listeners are told."""
+    parts = value.split("/") if isinstance(value, str) else []
+    if len(parts) != 2:
+        raise ValueError(f"must be tenant/project, not {shown(value)}")
+    return app_name(*map(fields.name, parts))
 
 
 def _checked(field: str, reader: Any, value: object, report: Report) -> Any:

@@ -21,17 +21,22 @@ import msgspec
 
 from rota.core import instants
 from rota.definitions import execution, fields
+from rota.definitions.alarm import job_alarms, written
 from rota.definitions.loaded import Loaded
 from rota.definitions.report import Report
+from rota.definitions.text import is_whole
 from rota.definitions.words import one_line
 from rota.errors import InvalidInput, Problem
-from rota.model.job import LISTENERS, Definition, handler_name, listener_name
+from rota.model.job import Definition, JobName, handler_name
+from rota.model.listener import is_advertised
 from rota.model.value import decode
 
 TIMEOUT_S = 30.0
 OUTPUT_MAX = 10 * 1024 * 1024
 ANSWER_MAX = 10 * 1024 * 1024
+GONE_S = 5.0
 TAIL_BYTES = 4096
+FILES_MAX = 500
 TAIL_LINES = 3
 
 
@@ -76,7 +81,9 @@ async def _run(path: Path, answer: IO[bytes], today: date, timeout_s: float) -> 
             return f"did not come to an end within {timeout_s:g} s; at import it must only define jobs"
         finally:
             _kill(process)
-            await process.wait()
+            with contextlib.suppress(TimeoutError):  # one that waits for a disk cannot be killed
+                async with asyncio.timeout(GONE_S):
+                    await process.wait()
     if max(printed.size, errors.size) > OUTPUT_MAX:
         return f"printed more than {OUTPUT_MAX // 1024 // 1024} MiB at import"
     return _exit_text(process.returncode, str(errors)) if process.returncode else None
@@ -154,8 +161,10 @@ def _checked(loaded: Loaded, file: str) -> Loaded:
         found = [Problem("", "spoiled the answer about its handlers")]
     if found:
         return Loaded((), tuple(problem._replace(file=file) for problem in found))
-    names = (*loaded.handlers, *(listener_name(it) for it in loaded.listeners))
-    return loaded._replace(homes=tuple((name, str(Path(file).resolve())) for name in names))
+    names = (*loaded.handlers, *loaded.listeners)
+    folder = f"{Path(file).resolve().parent}{os.sep}"
+    files = tuple(each for each in loaded.files[:FILES_MAX] if each.startswith(folder) and is_whole(each))
+    return loaded._replace(files=files, homes=tuple((name, str(Path(file).resolve())) for name in names))
 
 
 def _wrong(definition: Definition) -> tuple[Problem, ...]:
@@ -169,6 +178,10 @@ def _wrong(definition: Definition) -> tuple[Problem, ...]:
     except InvalidInput as error:
         return error.problems
     execution.check(definition, report.within(definition.name))
+    try:
+        job_alarms([written(it) for it in definition.alarms])
+    except ValueError as error:
+        report.add((definition.name, "alarms"), str(error))
     return report.problems
 
 
@@ -179,4 +192,23 @@ def _is_consistent(loaded: Loaded) -> bool:
         [(task.runner, task.config) for task in definition.tasks] == [("python", {"handler": definition.name})]
         for definition in loaded.definitions
     )
-    return own and loaded.handlers == names and set(loaded.listeners) <= set(LISTENERS) and len(loaded.digest) == 64
+    sources = all(name in names and _is_source(source) for name, source in loaded.sources)
+    covered = all(map(_is_source, loaded.covered))
+    return (
+        own
+        and sources
+        and covered
+        and loaded.handlers == names
+        and all(map(is_advertised, loaded.listeners))
+        and len(loaded.digest) == 64
+    )
+
+
+def _is_source(text: str) -> bool:
+    """Whether a text is the source that an app of a name is."""
+    kind, _, name = text.partition(" ")
+    parts = name.split("/")
+    try:
+        return kind == "app" and len(parts) <= len(JobName._fields) and [fields.name(it) for it in parts] == parts
+    except ValueError:
+        return False

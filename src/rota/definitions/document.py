@@ -50,7 +50,9 @@ def _jobs(shape: FileShape, calendars: Calendars, report: Report) -> list[Defini
         if reason is not None:
             report.add((name,), reason)
         full_name = JobName(shape.tenant, shape.project, name)
-        definition = define(full_name, content, calendars=calendars, report=report.within(name))
+        definition = define(
+            full_name, content, calendars=calendars, report=report.within(name), alarms=shape.alarms or ()
+        )
         if definition is not None:
             found.append(definition)
     return found

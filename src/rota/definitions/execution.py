@@ -57,7 +57,7 @@ def refuse_beside(runner: str, shape: ExecutionShape, report: Report) -> None:
 def check(definition: Definition, report: Report) -> None:
     """Look at the execution of a definition as if a person had written it."""
     for task in definition.tasks:
-        shape = read(ExecutionShape, _written(definition, task), report)
+        shape = read(ExecutionShape, written(definition, task), report)
         if shape is not None:
             settings(shape, report)
             refuse_beside(task.runner, shape, report)
@@ -99,7 +99,7 @@ def _pause_refusal(shape: BackoffShape) -> str | None:
     return None
 
 
-def _written(definition: Definition, task: Task) -> dict[str, Any]:
+def written(definition: Definition, task: Task) -> dict[str, Any]:
     """What a person would have written."""
     retry = task.retry
     found: dict[str, Any] = {key: getattr(task, key) for key in SAME}

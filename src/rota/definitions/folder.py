@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import date
 from pathlib import Path
 
 from rota.definitions.collect import TIMEOUT_S, collect
 from rota.definitions.document import read_yaml
-from rota.definitions.loaded import Loaded
+from rota.definitions.loaded import Loaded, joined
+from rota.definitions.reading import in_thread, read_plain
 from rota.definitions.text import SIZE_MAX
 from rota.definitions.words import one_line
 from rota.errors import InvalidInput, Problem
@@ -27,35 +28,45 @@ async def load(path: str | Path, *, today: date, timeout_s: float = TIMEOUT_S) -
 
     In a folder, names that begin with `.` or `_` and files of other kinds are passed over.
     """
-    path = Path(path)
-    files, problems = await asyncio.to_thread(_find, path)
+    return await load_by(Path(path), lambda file, _: load_file(file, today, timeout_s), timeout_s)
+
+
+async def load_by(path: Path, read: Callable[[Path, bool], Awaitable[Loaded]], timeout_s: float = TIMEOUT_S) -> Loaded:
+    """Find the files of a place and have each of them read, a few at a time; `read` is told whether it is the only
+    one."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            files, problems = await in_thread(lambda: _find(path))
+    except TimeoutError:
+        return Loaded((), (problem(path, f"could not be looked at within {timeout_s:g} s"),))
     turns = asyncio.Semaphore(AT_A_TIME)
 
-    async def load_one(file: Path) -> Loaded:
+    async def read_one(file: Path) -> Loaded:
         async with turns:
-            return await _load_file(file, today, timeout_s)
+            return await read(file, len(files) == 1)
 
-    found = await asyncio.gather(*(load_one(file) for file in files))
-    pairs = [(file, one) for file, loaded in zip(files, found, strict=True) for one in loaded.definitions]
-    definitions, clashes = _without_clashes(pairs)
-    all_problems = (*problems, *(each for loaded in found for each in loaded.problems), *clashes)
-    return Loaded(definitions, all_problems).with_apps(found)
+    found = await asyncio.gather(*(read_one(file) for file in files))
+    return joined([(_name(file), loaded) for file, loaded in zip(files, found, strict=True)], problems)
 
 
-async def _load_file(file: Path, today: date, timeout_s: float) -> Loaded:
+async def load_file(file: Path, today: date, timeout_s: float = TIMEOUT_S) -> Loaded:
+    """Load one file, in bounded time."""
     if file.suffix.lower() not in YAML_ENDINGS:
         return _shown(await collect(file, today=today, timeout_s=timeout_s))
     try:
-        return Loaded(await asyncio.to_thread(_read_yaml_file, file, today), ())
+        async with asyncio.timeout(timeout_s):
+            return Loaded(await in_thread(lambda: _read_yaml_file(file, today)), ())
+    except TimeoutError:
+        return Loaded((), (problem(file, f"could not be read within {timeout_s:g} s"),))
     except InvalidInput as error:
         return Loaded((), error.problems)
     except OSError as error:
-        return Loaded((), (_problem(file, f"cannot be read: {error.strerror}"),))
+        reason = f"cannot be read: {error.strerror}" if error.errno else str(error.strerror)
+        return Loaded((), (problem(file, reason),))
 
 
 def _read_yaml_file(file: Path, today: date) -> tuple[Definition, ...]:
-    with file.open("rb") as stream:
-        return read_yaml(stream.read(SIZE_MAX + 1), file=_name(file), today=today)
+    return read_yaml(read_plain(file, SIZE_MAX + 1), file=_name(file), today=today)
 
 
 def _find(path: Path) -> tuple[list[Path], list[Problem]]:
@@ -63,9 +74,9 @@ def _find(path: Path) -> tuple[list[Path], list[Problem]]:
     if path.is_dir():
         return _find_in_folder(path)
     if not path.exists():
-        return [], [_problem(path, "there is no such file or folder")]
+        return [], [problem(path, "there is no such file or folder")]
     refusal = _refusal(path)
-    return ([path], []) if refusal is None else ([], [_problem(path, refusal)])
+    return ([path], []) if refusal is None else ([], [problem(path, refusal)])
 
 
 def _find_in_folder(root: Path) -> tuple[list[Path], list[Problem]]:
@@ -76,9 +87,9 @@ def _find_in_folder(root: Path) -> tuple[list[Path], list[Problem]]:
         target = path.resolve()
         refusal = _refusal(path) if target.is_relative_to(home) else "is a link that leaves the folder"
         if refusal is not None:
-            problems.append(_problem(path, refusal))
+            problems.append(problem(path, refusal))
         elif len(files) == FILES_MAX:
-            problems.append(_problem(root, f"has more than {FILES_MAX} files; the rest was not read"))
+            problems.append(problem(root, f"has more than {FILES_MAX} files; the rest was not read"))
             break
         else:
             files.setdefault(target, path)  # a link to a file beside it is the same file
@@ -89,7 +100,7 @@ def _walk(root: Path, problems: list[Problem]) -> Iterator[Path]:
     """All that may be meant, sorted. Links to folders are only looked at to refuse those that lead elsewhere."""
 
     def unreadable(error: OSError) -> None:
-        problems.append(_problem(Path(error.filename), f"cannot be read: {error.strerror}"))
+        problems.append(problem(Path(error.filename), f"cannot be read: {error.strerror}"))
 
     for folder, folders, names in os.walk(root, onerror=unreadable):
         folders[:] = sorted(name for name in folders if not passed_over(name))
@@ -114,24 +125,11 @@ def _refusal(path: Path) -> str | None:
     return None
 
 
-def _without_clashes(found: list[tuple[Path, Definition]]) -> tuple[tuple[Definition, ...], list[Problem]]:
-    """Leave out jobs of the same name: nobody can say which of them is meant."""
-    by_name: dict[tuple[str, ...], list[tuple[Path, Definition]]] = {}
-    for file, definition in found:
-        by_name.setdefault(tuple(part.lower() for part in definition.full_name), []).append((file, definition))
-    problems = [
-        Problem(f"jobs.{definition.name}", f"is defined in {_name(several[0][0])} too", _name(file))
-        for several in by_name.values()
-        for file, definition in several[1:]
-    ]
-    return tuple(several[0][1] for several in by_name.values() if len(several) == 1), problems
-
-
 def _shown(loaded: Loaded) -> Loaded:
     return loaded._replace(problems=tuple(each._replace(file=one_line(each.file or "")) for each in loaded.problems))
 
 
-def _problem(path: Path, reason: str) -> Problem:
+def problem(path: Path, reason: str) -> Problem:
     return Problem("", reason, _name(path))
 
 

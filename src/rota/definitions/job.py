@@ -11,6 +11,7 @@ from rota.definitions.runners import BODILESS
 from rota.definitions.spec import HttpShape, JobShape, read
 from rota.definitions.triggers import schedule
 from rota.definitions.words import listed
+from rota.model.alarm import JobAlarm
 from rota.model.job import Definition, JobName, Task
 from rota.model.value import Json, canonical
 
@@ -21,11 +22,18 @@ RUNNERS = ("shell", "python", "http")
 
 
 def define(
-    name: JobName, data: object, *, calendars: Calendars, report: Report, handler: str | None = None
+    name: JobName,
+    data: object,
+    *,
+    calendars: Calendars,
+    report: Report,
+    handler: str | None = None,
+    alarms: tuple[JobAlarm, ...] = (),
 ) -> Definition | None:
     """Read a job. All that is wrong goes into the report, and then there is no definition.
 
-    With a handler, a function of an app is what runs, and the data names no runner.
+    With a handler, a function of an app is what runs, and the data names no runner. `alarms` are for a job that says
+    nothing about them itself.
     """
     before = report.count
     shape = read(JobShape, data, report)
@@ -56,6 +64,7 @@ def define(
         rate=execution.rate(shape),
         pause_after=shape.pause_after,
         tasks=(Task(name=TASK, runner=what.runner, config=what.config, **how),),
+        alarms=alarms if shape.alarms is None else shape.alarms,
     )
     return canonical(definition)  # so that what was not written is not stored
 

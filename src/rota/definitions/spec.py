@@ -12,11 +12,12 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from rota.definitions import fields, params, processes, retries, runners, times
+from rota.definitions import alarm, fields, params, processes, retries, runners, times
 from rota.definitions.fields import validator
 from rota.definitions.report import PROBLEMS_MAX, Report
 from rota.definitions.words import listed, shown, suggestion
 from rota.model import work
+from rota.model.alarm import JobAlarm
 from rota.model.job import BACKLOG_MAX, GRACE_S, MisfirePolicy, OverlapPolicy
 from rota.model.work import LOST_MAX, BackoffKind, OnExhausted
 
@@ -40,6 +41,7 @@ ShortText = Annotated[str, validator(fields.text(100))]
 Params = Annotated[dict[str, Any] | None, validator(params.params)]
 Seconds = Annotated[float | None, validator(fields.seconds)]
 Moment = Annotated[datetime | None, validator(times.instant)]
+Alarms = Annotated[tuple[JobAlarm, ...] | None, validator(alarm.job_alarms)]
 Weekdays = Annotated[tuple[int, ...] | None, validator(times.weekdays)]
 
 
@@ -176,6 +178,7 @@ class JobShape(ExecutionShape):
     shell: Annotated[list[str] | None, validator(runners.argv)] = None
     python: Annotated[str | None, validator(runners.function)] = None
     http: Annotated[HttpShape | None, BeforeValidator(_mapping)] = None
+    alarms: Alarms = None
 
 
 class CalendarShape(Shape):
@@ -190,6 +193,7 @@ class FileShape(Shape):
     tenant: Name = "default"
     project: Name = "default"
     calendars: Annotated[dict[str, Any] | None, BeforeValidator(_mapping)] = None
+    alarms: Alarms = None
     jobs: Annotated[dict[str, Any], BeforeValidator(_mapping)]
 
 

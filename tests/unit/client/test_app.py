@@ -31,7 +31,8 @@ def only(app: rota.App) -> Definition:
 
 def test_the_public_names_are_exactly_these() -> None:
     assert rota.__all__ == [
-        *("App", "AsyncClient", "Client", "Context", "InvalidInput", "NotFound", "Refused", "RotaError", "StaleToken"),
+        *("App", "AsyncClient", "AsyncTaskFunction", "Client", "Context", "Handle", "InvalidInput", "MapHandle"),
+        *("NotFound", "Refused", "RotaError", "RunView", "StaleToken", "Stopped", "TaskFailed", "TaskFunction"),
         *("Told", "__version__", "current", "fence"),
     ]
     assert all(hasattr(rota, name) for name in rota.__all__)
@@ -61,7 +62,7 @@ def test_a_function_stays_as_it_is(app: rota.App) -> None:
     assert double(2) == 4
     assert asyncio.run(triple(2)) == 6
     assert list(inspect.signature(double).parameters) == ["number"]
-    assert app.handlers == {"double": double, "triple": triple}
+    assert app.handlers == {"double": double.function, "triple": triple.function}
     assert [definition.name for definition in app.definitions(TODAY)] == ["double", "triple"]
 
 
@@ -154,7 +155,7 @@ def test_an_error_names_the_task_and_the_field(app: rota.App) -> None:
 
 def test_a_name_can_be_used_once(app: rota.App) -> None:
     app.task(name="same")(print)
-    with pytest.raises(rota.InvalidInput, match=r"^same\.name: there is a task of this name already$"):
+    with pytest.raises(rota.InvalidInput, match=r"^same\.name: there is a task of this name already, in <.*>$"):
         app.task(name="same")(print)
     with pytest.raises(rota.InvalidInput, match=r"^Same\.name: the name differs from same only in capital"):
         app.task(name="Same")(print)
@@ -200,7 +201,7 @@ def test_an_app_has_at_most_one_listener_of_each_kind(app: rota.App) -> None:
 
     assert app.listeners == {"on_start": started, "on_fail": failed, "on_timeout": timed_out}
     for register in (app.on_start, app.on_fail, app.on_timeout):
-        with pytest.raises(rota.InvalidInput, match=r"^on_\w+: there is a listener already; an app has at most one$"):
+        with pytest.raises(rota.InvalidInput, match=r"^on_\w+: there is a listener already, in .*; an app has at most"):
             register(print)
     assert app.listeners == {"on_start": started, "on_fail": failed, "on_timeout": timed_out}
     assert rota.App().listeners == {}, "another app has its own"
@@ -228,7 +229,7 @@ def test_a_node_can_call_handlers_and_listeners_by_the_names_it_advertises() -> 
     @app.on_start
     def started(told: object) -> None: ...
 
-    assert app.functions == {"acme/reports/nightly": nightly, "listener:on_start": started}
+    assert app.functions == {"acme/reports/nightly": nightly.function, "listener:acme/reports/on_start": started}
 
 
 def test_timeout_is_another_word_for_timeout_s(app: rota.App) -> None:

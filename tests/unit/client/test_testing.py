@@ -212,7 +212,7 @@ def test_the_clients_interface_works_inside_and_outside_of_functions(app: rota.A
     def started(told: rota.Told) -> None:
         calls.append(("start", told.number, ""))
         if told.number == "at once":
-            assert app.finish(told.uuid, told.token, result=told.info) is Answer.FINISHED
+            assert app.finish(told.id, told.token, result=told.info) is Answer.FINISHED
 
     @app.on_timeout
     def late(told: rota.Told) -> None:
@@ -226,16 +226,16 @@ def test_the_clients_interface_works_inside_and_outside_of_functions(app: rota.A
         made = app.assign(["at once", "never", "bad"], [{"a": 1}, None, None], timeout_s=60)
         world.advance(1)
         assert sorted(calls) == [("start", number, "") for number in ("at once", "bad", "never")]
-        detail = world.client.run(made.run_id)
+        detail = world.client.run(made.id)
         assert {item.number: str(item.state) for item in detail.items if item.ended_at} == {"at once": "succeeded"}
-        assert detail.items[0].result == '{"a":1}'
+        assert detail.items[0].result == {"a": 1}
         del calls[:]
-        assert app.finish(made.items[2].uuid, failed="bad luck") is Answer.FINISHED
+        assert app.finish(made.items[2].id, failed="bad luck") is Answer.FINISHED
         world.advance(1)
         assert calls == [("fail", "bad", "bad luck")]
         world.advance(60)
         assert [(what, number) for what, number, _ in calls[1:]] == [("timeout", "never"), ("fail", "never")]
-        assert app.finish(made.items[1].uuid) is Answer.STALE
+        assert app.finish(made.items[1].id) is Answer.STALE
 
 
 def test_what_would_fire_is_told_without_firing_it(app: rota.App) -> None:
@@ -269,6 +269,19 @@ def test_what_would_fire_is_told_without_firing_it(app: rota.App) -> None:
         world.until("2026-01-03T09:00Z")
         fired = sorted((run.due_at, run.job) for run in world.runs() if run.state is RunState.SUCCEEDED)
         assert fired == expected, "the forecast comes true"
+
+
+def test_a_slot_that_jitter_holds_back_is_told_too(app: rota.App) -> None:
+    @app.task(cron="0 0 * * *", jitter_s=3600)
+    def nightly() -> None: ...
+
+    with kit(app, now="2026-01-01T23:59Z") as world:
+        world.until("2026-01-02T00:00:01Z")
+        assert world.runs() == []
+        expected = world.would_fire(until="2026-01-02T12:00Z")
+        world.until("2026-01-02T12:00Z")
+        assert [(run.due_at, run.job) for run in world.runs()] == expected
+        assert len(expected) == 1
 
 
 def test_a_run_that_cannot_come_to_an_end_says_why(app: rota.App) -> None:

@@ -165,7 +165,10 @@ async def test_threads_and_processes_that_a_file_leaves_behind_do_not_delay(tmp_
         ("import os, sys\nos.write(int(sys.orig_argv[-2]), b'[')\nos._exit(0)\n", ": spoiled the answer"),
         (APP + "\n@app.task(cron='61 * * * *')\ndef f(): ...\n", ":4: f.cron: minute: 61"),
         (APP + "b = rota.App()\n@app.task\ndef f(): ...\n@b.task(name='F')\ndef g(): ...\n", ": F.name: two apps"),
-        (APP + "b = rota.App()\napp.on_fail(print)\nb.on_fail(print)\n", ": on_fail: two apps of the file have this"),
+        (
+            APP + "b = rota.App()\napp.on_fail(print)\nb.on_fail(print)\n",
+            ": default/default/on_fail: is there twice",
+        ),
         (APP + "app.on_start(print)\n\napp.on_start(print)\n", ":5: on_start: there is a listener already"),
         (APP + "for i in range(200): app.task(name=f'n{i}', params={'a': 'x' * 60000})(print)\n", ": has definitions"),
     ],
@@ -204,23 +207,23 @@ async def test_a_python_file_tells_what_a_node_can_call_of_it(tmp_path: Path) ->
     loaded = await load(file, today=TODAY)
     assert loaded.problems == ()
     assert loaded.handlers == ("acme/default/nightly", "default/default/by_hand")
-    assert loaded.listeners == ("on_start", "on_fail")
+    assert loaded.listeners == ("listener:acme/default/on_start", "listener:default/default/on_fail")
     assert loaded.digest == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 async def test_a_folder_tells_what_can_be_called_of_all_its_apps(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(job("first"))
-    assert (await load(tmp_path, today=TODAY))[2:] == ((), (), "", ())
+    assert (await load(tmp_path, today=TODAY))[2:7] == ((), (), "", (), ())
     (tmp_path / "b.py").write_text(APP + task("second") + "@app.on_start\ndef started(told): ...\n")
     alone = await load(tmp_path, today=TODAY)
     assert alone.handlers == ("default/default/second",)
     home = str(tmp_path / "b.py")
-    assert alone.homes == (("default/default/second", home), ("listener:on_start", home))
+    assert alone.homes == (("default/default/second", home), ("listener:default/default/on_start", home))
     assert alone.digest == hashlib.sha256((tmp_path / "b.py").read_bytes()).hexdigest()
-    (tmp_path / "c.py").write_text(APP + task("third") + "@app.on_start\ndef started(told): ...\n")
+    (tmp_path / "c.py").write_text(APP + task("third") + "@app.on_fail\ndef failed(told): ...\n")
     both = await Watched([tmp_path], lambda: TODAY).load()
     assert both.handlers == ("default/default/second", "default/default/third")
-    assert both.listeners == ("on_start",)
+    assert both.listeners == ("listener:default/default/on_start", "listener:default/default/on_fail")
     assert len(both.digest) == 64
     assert both.digest != alone.digest
 
@@ -231,7 +234,7 @@ async def test_an_answer_about_handlers_that_was_not_made_by_the_sdk_is_refused(
         (a_definition("a", tasks=(Task(name="main", runner="python", config={"handler": "a"}),)),),
         (),
         ("default/default/a",),
-        ("on_start",),
+        ("listener:default/default/on_start",),
         "0" * 64,
     )
     assert (await load(told(file, fine), today=TODAY)).handlers == ("default/default/a",)
@@ -239,7 +242,7 @@ async def test_an_answer_about_handlers_that_was_not_made_by_the_sdk_is_refused(
     lies = [
         fine._replace(handlers=("default/default/b",)),
         fine._replace(handlers=("default/default/a", "other/default/b")),
-        fine._replace(listeners=("on_everything",)),
+        fine._replace(listeners=("listener:default/default/on_everything",)),
         fine._replace(digest="x" * 10_000),
         fine._replace(definitions=(a_definition("a", tasks=()),)),
         fine._replace(definitions=(a_definition("a"),)),
