@@ -7,18 +7,24 @@ member, rescuer, pruner, warden look after this node and the others; alarmer tel
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rota import config
 from rota.config import Config
-from rota.control import Control
+from rota.control import Action, Control, sources_of
 from rota.control.job_courier import JobCourier
+from rota.core.doctor import skew_s
 from rota.core.score import busy
 from rota.core.zones import data_version
 from rota.definitions.loaded import Loaded
-from rota.definitions.watch import Watched
+from rota.definitions.watch import PATIENCE_S, Watched
+from rota.errors import StoreUnavailable
+from rota.loops.ability import Ability
 from rota.loops.alarmer import Alarmer
 from rota.loops.definer import Definer
 from rota.loops.dispatcher import Dispatcher
@@ -33,25 +39,29 @@ from rota.loops.loader import Loader
 from rota.loops.lookout import Lookout
 from rota.loops.loop import Loop
 from rota.loops.member import Member
+from rota.loops.outage import Outage, coordinator_outage, store_outage
 from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.claimer import Claimer
 from rota.loops.placement.known import Known
-from rota.loops.placement.part import Part, driver
+from rota.loops.placement.part import Part, take_part
 from rota.loops.post import Post
 from rota.loops.pruner import Pruner
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
+from rota.loops.settling import Settling
 from rota.loops.waking import connect
 from rota.loops.warden import Warden
 from rota.model.cluster import Peer, Placement
-from rota.model.job import listener_name
-from rota.model.node import NewNode, Place
+from rota.model.job import Definition
+from rota.model.node import UNABLE, UNREACHABLE, NewNode, Node, Place
 from rota.ports import Clock, Coordinator, Courier, LogStore, Store
+from rota.rest.address import server_hosts
 from rota.rest.app import app
-from rota.rest.door import Door
+from rota.rest.door import DESCRIPTORS, Door
 from rota.rest.ping import Pinger
+from rota.runners.descriptors import raise_limit, trees_max
 from rota.runners.machine import Machine
-from rota.runners.place import here
+from rota.runners.place import here, process_is_gone
 from rota.version import __version__
 
 if TYPE_CHECKING:
@@ -82,17 +92,30 @@ class Assembly:
         self._store = store
         self._coordinator = coordinator
         self._incarnation = clock.token()
-        self._joined_at = clock.wall()
+        self._skew_s: float | None = None
+        self._unreachable: tuple[int, ...] = ()
+        self._unable = ""
         self._weakness: str | None = None
+        self._promise = ""
         self._clock = clock
+        self._fires = config.node.roles != "executor"
+        if config.node.roles == "scheduler":
+            config = msgspec.structs.replace(config, executor=msgspec.structs.replace(config.executor, seats=0))
         self._config = config
         self._logs = logs
-        self._source = Watched(paths, lambda: clock.wall().date()) if paths else None
+        repository, today = config.definitions.repository, lambda: clock.wall().date()
+        self._source = Watched(paths, today, repository=repository, patience_s=PATIENCE_S) if paths else None
         self._state_dir = state_dir
         self._identity = Identity(config.node.name)
-        self._machine = Machine()
+        self._machine = Machine(clock.monotonic)
         node = config.node
-        self._door = Door(app(node.name, __version__, self._is_ready), node.listen, node.advertise)
+        self._descriptors = raise_limit(config.executor.seats, DESCRIPTORS)
+        self._door = Door(
+            app(node.name, __version__, lambda: self._identity.id),
+            node.listen,
+            node.advertise,
+            servers=server_hosts(config.store.url, config.coordinator.url),
+        )
         self._live = Live()
         self._loaded = Loaded()
         self._crew: ProcessCrew | None = None
@@ -101,6 +124,7 @@ class Assembly:
         """The node, not running yet. Its apps are read first, so that it knows what it can run when it joins."""
         if self._source is not None:
             self._loaded = await self._source.load()
+        self._skew_s = await self._measured_skew_s()
         loader = Loader(self._store)
         execution, finishers = self._execution(loader) if self._config.executor.seats else (None, [])
         executor = None if execution is None else execution.executor
@@ -118,18 +142,33 @@ class Assembly:
             describe=self._describe,
             busy=self._busy,
             abandon=None if executor is None else executor.abandon,
+            is_gone=lambda place: process_is_gone(place, here()),
+            settle=Settling(self._store, self._live, loader, executor, self._crew).settled,
         )
         live = None if execution is None else self._live
-        rescuer = Rescuer(self._store, self._clock, self._config.lease, self._identity, self._crew, loader, live)
         warden = Warden(self._store, self._clock)
         part = self._part()
+        rescuer = Rescuer(
+            self._store,
+            self._clock,
+            self._config.lease,
+            self._identity,
+            self._crew,
+            loader,
+            live,
+            duty=self._duty("rescue", part),
+        )
         pruner = Pruner(self._store, self._clock, self._config.retention, self._logs, duty=self._duty("prune", part))
-        inspector = [] if part is None else [self._inspector(part)]
+        inspector = [] if part is None else [self._inspector(part, dispatcher)]
         host = Host(
             store=self._store,
             identity=self._identity,
             member=member,
-            firing=[scheduler, *self._definer(), *(() if part is None else part.loops)],
+            firing=[
+                *([scheduler] if self._fires else []),
+                *self._definer(),
+                *(() if part is None else part.loops),
+            ],
             working=[
                 dispatcher,
                 rescuer,
@@ -137,30 +176,35 @@ class Assembly:
                 warden,
                 self._alarmer(part, live),
                 *inspector,
+                *([] if self._crew is None else [Ability(self._clock, self._crew, self._tell_ability)]),
                 *finishers,
                 *([] if executor is None else [executor]),
             ],
             execution=execution,
             part=part,
             door=self._door,
+            outages=self._outages(part),
         )
         if part is not None:
-            part.connect(scheduler, host.stop_at_once)
+            part.connect(scheduler, host.lose_coordinator)
         return host
+
+    def _outages(self, part: Part | None) -> list[Outage]:
+        """What the loops of this node know together of their servers."""
+        store = store_outage(self._clock, self._store)
+        if part is None:
+            return [store]
+        return [store, coordinator_outage(self._clock, self._coordinator)]
 
     def _part(self) -> Part | None:
         """This scheduler's part in the placement of the cluster."""
         placement = self._config.placement
-        if placement.kind == "none":
+        if placement.kind == "none" or not self._fires:
             return None
         attendant = Attendant(
             self._coordinator, self._clock, self._peer, busy=self._busy, on_lost=self._config.coordinator.on_lost
         )
-        return Part(
-            coordinator=self._coordinator,
-            attendant=attendant,
-            driver=driver(self._store, self._coordinator, self._clock, placement, attendant),
-        )
+        return take_part(self._store, self._coordinator, self._clock, placement, attendant)
 
     def _alarmer(self, part: Part | None, live: Live | None) -> Alarmer:
         """What tells people; it hears of what this node notices."""
@@ -187,14 +231,32 @@ class Assembly:
 
     def _duty(self, name: str, part: Part | None) -> Duty:
         coordinator = None if part is None else self._coordinator
-        return Duty(self._store, coordinator, self._clock, name, self._config.node.name, busy=self._busy)
+        return Duty(
+            self._store,
+            coordinator,
+            self._clock,
+            name,
+            self._config.node.name,
+            busy=self._busy,
+            placement=self._config.placement,
+            takes_part=self._fires,
+        )
 
-    def _inspector(self, part: Part) -> Inspector:
-        every_s = self._config.node.check_s
-        return Inspector(self._store, self._clock, part.attendant, Pinger(), every_s=every_s)
+    def _inspector(self, part: Part, dispatcher: Dispatcher) -> Inspector:
+        async def tell(lost: Sequence[Node]) -> None:
+            dispatcher.leave_out(frozenset(node.id for node in lost))
+            self._unreachable = tuple(sorted(node.id for node in lost))
+            await self._advertise(self._loaded)
 
-    def _is_ready(self) -> bool:
-        return self._identity.id is not None
+        return Inspector(
+            self._store,
+            self._clock,
+            part.attendant,
+            Pinger(),
+            every_s=self._config.node.check_s,
+            here=self._place,
+            on_changed=tell,
+        )
 
     def _peer(self) -> Peer:
         placement = self._config.placement
@@ -212,9 +274,12 @@ class Assembly:
     def _execution(self, loader: Loader) -> tuple[Execution, list[Finisher]]:
         crew = self._crew = self._make_crew()
         parts = (self._store, self._clock, self._config.executor, self._identity)
-        executor = Executor(*parts, crew, self._live, loader)
+        executor = Executor(*parts, crew, self._live, loader, version=__version__)
         gather_s = GATHER_S if self._store.hears else 0.0
-        finishers = [Finisher(*parts, self._live, loader, gather_s=gather_s) for _ in range(FINISHERS)]
+        margin_s = self._config.lease.margin_s
+        finishers = [
+            Finisher(*parts, self._live, loader, gather_s=gather_s, margin_s=margin_s) for _ in range(FINISHERS)
+        ]
         return Execution(crew=crew, live=self._live, executor=executor), finishers
 
     def _make_crew(self) -> ProcessCrew:
@@ -228,17 +293,30 @@ class Assembly:
             boundary=executor.boundary or None,
             apps=dict(self._loaded.homes),
             modules=_words(executor.modules),
-            paths=(str(Path.cwd()),),
+            paths=tuple(str(Path(it).absolute()) for it in (executor.module_path or ".").split(os.pathsep) if it),
             hosts=_words(executor.http_hosts),
-            environment=config.environment(),
-            processes_max=max(PROCESSES_MAX, executor.seats + SPARE_PROCESSES),
+            user=executor.user or None,
+            environment=config.handed_on(self._config.store.url),
+            processes_max=min(
+                max(PROCESSES_MAX, executor.seats + SPARE_PROCESSES), trees_max(self._descriptors, DESCRIPTORS)
+            ),
         )
         return ProcessCrew(settings, self._logs, log_max=self._config.logs.max_bytes)
+
+    @property
+    def _tasks_as_root(self) -> str:
+        from rota.runners.users import are_root, root_means
+
+        return root_means() if are_root(self._config.executor.user or None) else ""
 
     def _definer(self) -> list[Loop]:
         if self._source is None:
             return []
-        apply = Control(self._store, self._clock).apply
+        control = Control(self._store, self._clock)
+
+        async def apply(definitions: Sequence[Definition], loaded: Loaded) -> list[Action]:
+            return await control.apply(definitions, sources_of(loaded))
+
         return [Definer(self._source, apply, self._clock, self._config.definitions, on_loaded=self._reload)]
 
     async def _reload(self, loaded: Loaded) -> None:
@@ -247,23 +325,46 @@ class Assembly:
             return
         if self._crew is not None:
             self._crew.set_apps(dict(loaded.homes))
-        if self._identity.id is not None:
-            await self._store.advertise(self._identity.id, self._handlers(loaded), self._digests(loaded))
+        await self._advertise(loaded)
         self._loaded = loaded  # only now: what was not told is told at the next load
 
+    async def _tell_ability(self, why: str) -> None:
+        self._unable = why
+        await self._advertise(self._loaded)
+
+    async def _advertise(self, loaded: Loaded) -> None:
+        if self._identity.id is not None:
+            await self._store.advertise(self._identity.id, self._handlers(loaded), self._digests(loaded))
+
+    async def _measured_skew_s(self) -> float | None:
+        """How far this host's clock is ahead of the store's, at the least."""
+        asked_at = self._clock.wall()
+        try:
+            there = await self._store.now()
+        except StoreUnavailable:
+            return None
+        return skew_s(asked_at, there, self._clock.wall())
+
     def _digests(self, loaded: Loaded) -> dict[str, str]:
-        """What the doctor looks at: apps, time-zone data, this host's clock when the node joined, and why its boundary
-        is not a stronger one."""
+        """What the doctor looks at: apps, time-zone data, how far this host's clock is off, whom it cannot reach,
+        and why its boundary is not a stronger one."""
         if self._weakness is None and self._crew is not None and self._crew.boundary:
             from rota.runners.boundary.kinds import why_not_stronger
+            from rota.runners.boundary.promises import BoundaryKind, told
 
             self._weakness = why_not_stronger(self._crew.boundary)
-        found = {"apps": loaded.digest, "tzdata": data_version(), "wall": self._joined_at.isoformat()}
-        return {name: text for name, text in {**found, "boundary": self._weakness or ""}.items() if text}
+            self._promise = told(BoundaryKind(self._crew.boundary))
+        found = {"apps": loaded.digest, "tzdata": data_version(), UNABLE: self._unable}
+        if self._config.node.roles != "all":
+            found["roles"] = self._config.node.roles
+        if self._skew_s is not None:
+            found["skew_s"] = f"{self._skew_s:.3f}"
+        found[UNREACHABLE] = " ".join(map(str, self._unreachable))
+        self_told = {"boundary": self._weakness or "", "promise": self._promise, "tasks": self._tasks_as_root}
+        return {name: text for name, text in {**found, **self_told}.items() if text}
 
     def _describe(self, incarnation: str) -> NewNode:
         executor = self._config.executor
-        self._joined_at = self._clock.wall()
         return NewNode(
             name=self._config.node.name,
             incarnation=incarnation,
@@ -283,7 +384,7 @@ class Assembly:
 
     def _handlers(self, loaded: Loaded) -> tuple[str, ...]:
         modules = [f"{name}:*" for name in _words(self._config.executor.modules)]
-        return (*loaded.handlers, *(listener_name(it) for it in loaded.listeners), *modules)
+        return (*loaded.handlers, *loaded.listeners, *modules)
 
     def _busy(self) -> float:
         taken, seats = len(self._live.attempts), self._config.executor.seats
@@ -302,8 +403,10 @@ def make_courier(wanted: Config, clock: Clock, state_dir: Path, control: Control
         smtp_password=alarm.smtp_password,
         smtp_from=alarm.smtp_from,
         smtp_tls=alarm.smtp_tls,
+        smtp_ca=alarm.smtp_ca,
         hosts=_words(alarm.hosts),
-        environment=config.environment(),
+        user=wanted.executor.user or None,
+        environment=config.handed_on(wanted.store.url),
         state_dir=str(state_dir),
         node=wanted.node.name,
     )

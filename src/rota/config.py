@@ -11,15 +11,27 @@ import os
 import re
 import socket
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rota.errors import InvalidInput, Problem
+from rota.folders import state_path
 from rota.model.value import Value
 from rota.model.work import LOG_MAX
 
+_PASSWORD = re.compile(r"://[^/@:]*:[^/@]+@")
 FILE = "rota.toml"
+_OTHERS = re.compile(
+    r"ROTA_(?:DEBUG|TREE|CHANNEL|RUN|ITEM|ATTEMPT|TOKEN|KEY|JOB|TASK|INDEX|SLOT|PARAMS|PARAM_.*|RESULT|NUMBER|INFO|ALARM"
+    r"|MESSAGE"
+    r"|(?:.*_)?SERVICE_(?:HOST|PORT(?:_.*)?)"
+    r"|(?:.*_)?PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)"
+)
+"""Variables that are not settings: what rota sets for tasks and channels (a task may call rota), and what Kubernetes
+sets for every service whose name begins with rota."""
+
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
@@ -33,6 +45,7 @@ class NodeConfig(Value, frozen=True, kw_only=True):
     listen: str = ""
     advertise: str = ""
     check_s: float = 20.0
+    roles: str = "all"
 
 
 class CoordinatorConfig(Value, frozen=True, kw_only=True):
@@ -50,6 +63,8 @@ class PlacementConfig(Value, frozen=True, kw_only=True):
     automatic: bool = True
     strategy: str = "balanced"
     beat_s: float = 60.0
+    score_s: float = 0.010
+    jitter_s: float = 0.005
 
 
 class SchedulerConfig(Value, frozen=True, kw_only=True):
@@ -75,9 +90,11 @@ class ExecutorConfig(Value, frozen=True, kw_only=True):
     number: int = 0
     boundary: str = ""
     modules: str = ""
+    module_path: str = ""
     http_hosts: str = ""
     batch_max: int = 500
     state_path: str = ""
+    user: str = ""
 
 
 class RetentionConfig(Value, frozen=True, kw_only=True):
@@ -95,6 +112,7 @@ class DefinitionsConfig(Value, frozen=True, kw_only=True):
     path: str
     watch_s: float
     sweep_s: float
+    repository: str = ""
 
 
 class AlarmConfig(Value, frozen=True, kw_only=True):
@@ -103,7 +121,8 @@ class AlarmConfig(Value, frozen=True, kw_only=True):
     smtp_user: str = ""
     smtp_password: str = ""
     smtp_from: str = ""
-    smtp_tls: str = "none"
+    smtp_tls: str = "auto"
+    smtp_ca: str = ""
     hosts: str = ""
 
 
@@ -166,8 +185,20 @@ SETTINGS = (
         choices=("scope", "balanced", "stable"),
     ),
     Setting("placement.beat_s", 60.0, "beat: how long one scheduler fires before the next is found", 1, 3600),
-    Setting("node.listen", "", "HOST:PORT that this node serves; default: 127.0.0.1:7700, or any port if it is taken"),
+    Setting("placement.score_s", 0.010, "how long a node waits, for each point of its busy score, to try", 0, 0.1),
+    Setting("placement.jitter_s", 0.005, "how much longer at most, by chance, so that equals differ", 0, 0.4),
+    Setting(
+        "node.listen",
+        "",
+        "HOST:PORT that this node serves; default: port 7700, or any if it is taken, of the address towards the store",
+    ),
     Setting("node.advertise", "", "HOST:PORT at which the others reach this node; default: where it listens"),
+    Setting(
+        "node.roles",
+        "all",
+        "what this node does: all, scheduler (it fires and executes nothing), executor (it executes and fires nothing)",
+        choices=("all", "scheduler", "executor"),
+    ),
     Setting("node.check_s", 20.0, "how often a node asks the others whether they live", 0.1, 3600),
     Setting("scheduler.look_s", 1.0, "how often a scheduler looks for jobs that others changed", 0.05, 60),
     Setting("scheduler.look_max", 20_000, "how many jobs one look brings", 1, 1_000_000),
@@ -184,9 +215,11 @@ SETTINGS = (
     Setting("executor.number", 0, "the number of this node within its group; 0: the lowest that is free", 0, 1_000_000),
     Setting("executor.boundary", "", "namespace, cgroup, guardian or group; default: the strongest there is"),
     Setting("executor.modules", "", "modules that jobs may name functions of, with commas between"),
+    Setting("executor.module_path", "", "folders where these are looked for, with : between; default: this folder"),
     Setting("executor.http_hosts", "", "private hosts that http jobs may reach, with commas between"),
     Setting("executor.batch_max", 500, "how many ends of attempts one transaction writes", 1, 10_000),
-    Setting("executor.state_path", "", "where it notes its process trees; default: a folder for temporary files"),
+    Setting("executor.user", "", "whom tasks of a root node run as; default: root, without its capabilities"),
+    Setting("executor.state_path", "", "where it notes its process trees; default: /run/rota or ~/.local/state/rota"),
     Setting("retention.days", 30.0, "how long ended runs, their logs and their history are kept", 0.0001, 36500),
     Setting("retention.runs_max", 10_000, "how many ended runs of one job are kept", 1, 100_000_000),
     Setting("retention.every_s", 60.0, "how often a node looks for what may be forgotten", 0.1, 86400),
@@ -194,6 +227,11 @@ SETTINGS = (
     Setting("logs.max_bytes", LOG_MAX, "how much output of one attempt is kept", 1024, 2**40),
     Setting("definitions.path", "", "a file or folder of definitions that a node applies"),
     Setting("definitions.watch_s", 1.0, "how often the folder is looked at for changes", 0.1, 3600),
+    Setting(
+        "definitions.repository",
+        "",
+        "the name of the repository that the files of definitions are of; rota job apply --prune goes by it",
+    ),
     Setting("definitions.sweep_s", 60.0, "how often all of it is applied anew", 1, 86400),
     Setting("alarm.smtp_host", "", "the server that takes mails about alarms"),
     Setting("alarm.smtp_port", 25, "its port", 1, 65535),
@@ -202,10 +240,11 @@ SETTINGS = (
     Setting("alarm.smtp_from", "", "who the mails are from; default: rota at that server"),
     Setting(
         "alarm.smtp_tls",
-        "none",
-        "how the connection is kept secret: none, starttls or tls",
-        choices=("none", "starttls", "tls"),
+        "auto",
+        "how the connection is kept secret: none, starttls, tls; auto: starttls if a password would leave the host",
+        choices=("auto", "none", "starttls", "tls"),
     ),
+    Setting("alarm.smtp_ca", "", "a file with the CA of that server; default: those that this host believes"),
     Setting("alarm.hosts", "", "private hosts that webhooks may reach, with commas between"),
 )
 
@@ -249,6 +288,26 @@ def _mismatched(found: Mapping[str, Sourced]) -> list[Problem]:
     return []
 
 
+def exposed(found: Mapping[str, Sourced]) -> list[str]:
+    """Files with secrets that other users of this host can read."""
+    secret = [it for it in found.values() if it.setting.is_secret or _PASSWORD.search(str(it.value))]
+    files = {it.source: it.setting.name for it in secret if it.value and it.source.endswith(".toml")}
+    told = [
+        f"{file} has a secret ({name}) and others can read it; run: chmod 600 {file}"
+        for file, name in files.items()
+        if _is_open(Path(file))
+    ]
+    store = sqlite_path(str(found["store.url"].value)) if "store.url" in found else None
+    if store is not None and _is_open(store):  # it was made by an earlier release, or by hand
+        told.append(f"{store} is the store, and others can read it; run: chmod 600 {store}*")
+    return told
+
+
+def _is_open(file: Path) -> bool:
+    """Whether it is there, and others can read or write it."""
+    return file.is_file() and bool(file.stat().st_mode & 0o077)
+
+
 def config_of(found: Mapping[str, Sourced]) -> Config:
     """Make the value that the parts of a node get their sections from."""
     sections: dict[str, dict[str, Any]] = {}
@@ -264,7 +323,7 @@ def config_of(found: Mapping[str, Sourced]) -> Config:
         scheduler=SchedulerConfig(**sections["scheduler"]),
         lease=LeaseConfig(**sections["lease"]),
         dispatch=DispatchConfig(**sections["dispatch"]),
-        executor=ExecutorConfig(**sections["executor"]),
+        executor=_executor(sections["executor"]),
         retention=RetentionConfig(**sections["retention"]),
         logs=_logs(sections["logs"], sections["store"]["url"]),
         definitions=DefinitionsConfig(**sections["definitions"]),
@@ -279,6 +338,10 @@ def _logs(section: dict[str, Any], store_url: str) -> LogsConfig:
     return LogsConfig(**{**section, "path": section["path"] or str(beside / "rota-logs")})
 
 
+def _executor(section: dict[str, Any]) -> ExecutorConfig:
+    return ExecutorConfig(**{**section, "state_path": section["state_path"] or state_path(os.geteuid(), os.environ)})
+
+
 def sqlite_path(store_url: str) -> Path | None:
     """The file of a store that is one."""
     path = store_url.removeprefix("sqlite:///").partition("?")[0]
@@ -290,9 +353,39 @@ def variable(setting: Setting) -> str:
     return "ROTA_STORE" if setting.name == "store.url" else "ROTA_" + setting.name.replace(".", "_").upper()
 
 
-def environment() -> dict[str, str]:
-    """The environment of this process; a few basic variables of it are handed on to programs."""
-    return dict(os.environ)
+def handed_on(store_url: str) -> dict[str, str]:
+    """What programs get of the environment of this process, and where its store is, if that is a file: its place is no
+    secret, and who may open it is up to the file."""
+    file = sqlite_path(store_url)
+    store = {} if file is None else {"ROTA_STORE": f"sqlite:///{file.absolute()}"}
+    return {**{name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TZ") if name in os.environ}, **store}
+
+
+def given_variables() -> list[str]:
+    """The settings that came in the environment; some of them hold passwords."""
+    return [name for name in map(variable, SETTINGS) if name in os.environ]
+
+
+def forget(variables: Iterable[str]) -> None:
+    """Take them out of the environment, so that no process inherits them."""
+    for name in variables:
+        del os.environ[name]
+
+
+def unknown_variables(given: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+    """Variables `ROTA_*` that mean nothing here, each with the nearest that does, or nothing."""
+    known = [variable(it) for it in SETTINGS]
+    strangers = [name for name in (os.environ if given is None else given) if name.startswith("ROTA_")]
+    return [
+        (name, next(iter(get_close_matches(name, known, n=1, cutoff=0.6)), ""))
+        for name in sorted(strangers)
+        if name not in known and not _OTHERS.fullmatch(name)
+    ]
+
+
+def login_shell() -> str:
+    """The program that this user types commands into."""
+    return os.environ.get("SHELL", "")
 
 
 def debugging() -> bool:
@@ -335,7 +428,7 @@ def _typed(setting: Setting, value: object) -> str | bool | int | float:
     if kind is str:
         if not isinstance(value, str) or "\0" in value:
             raise ValueError("must be a text")
-        if setting.name == "node.name" and value and not NODE_NAME.fullmatch(value):
+        if setting.name in ("node.name", "definitions.repository") and value and not NODE_NAME.fullmatch(value):
             raise ValueError("must be 1 to 100 of A-Z a-z 0-9 . _ -, beginning with a letter or digit")
         if setting.choices and value not in setting.choices:
             raise ValueError(f"must be one of {', '.join(setting.choices)}, not {value!r}")

@@ -5,15 +5,13 @@ The only importer of backends and runners. What is heavy is imported where it is
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rota.backends.memory import MemoryStore
 from rota.clock import SystemClock
-from rota.config import Config, CoordinatorConfig
+from rota.config import Config, CoordinatorConfig, forget, given_variables
 from rota.control import Control
 from rota.errors import InvalidInput
 from rota.ports import Clock, Coordinator, Courier, LogStore, Store
@@ -27,6 +25,17 @@ if TYPE_CHECKING:
 def system_clock() -> Clock:
     """The clock of a real process."""
     return SystemClock()
+
+
+def conceal() -> None:
+    """Keep what this process knows from others on its host: its memory, and passwords in its environment, which the
+    configuration has been read from. Before anything of a user runs."""
+    variables = given_variables()
+    from rota.runners.boundary import kernel
+
+    kernel.hide()
+    kernel.wipe_variables(variables)
+    forget(variables)
 
 
 def open_store(url: str, clock: Clock, *, actor: str, may_forget: bool = False) -> Store:
@@ -77,7 +86,10 @@ def log_store(config: Config) -> LogStore:
 
 def state_dir(config: Config) -> Path:
     """Where the executors of this host note their process trees; those of one user share it."""
-    return Path(config.executor.state_path or Path(tempfile.gettempdir()) / f"rota-{os.getuid()}")
+    if not config.executor.state_path:
+        reason = "this user has no home and no XDG_RUNTIME_DIR of its own; name a folder that belongs to it alone"
+        raise InvalidInput.of("executor.state_path", reason)
+    return Path(config.executor.state_path)
 
 
 def courier(config: Config, clock: Clock, control: Control) -> Courier:
@@ -97,7 +109,10 @@ async def sweep(config: Config) -> Swept:
 async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str], firing: Scheduler) -> Host:
     """A whole node: it fires, dispatches, executes, looks after the others, and applies the definitions of `paths`."""
     from rota.assembly import Assembly
+    from rota.runners.boundary import state
 
     coordinator = open_coordinator(config.coordinator, store, clock)
+    if config.executor.seats:
+        state.prepare(state_dir(config))
     parts = (store, coordinator, clock, config, paths, log_store(config), state_dir(config))
     return await Assembly(*parts).host(firing)

@@ -4,38 +4,74 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
 from rota.errors import InvalidInput
+from rota.rest.address import Listen, advertised, listen_on, local_address
+from rota.rest.connections import CONNECTIONS_MAX, Connections
 
-LISTEN = "127.0.0.1:7700"
-BACKLOG = 100
+BACKLOG = 32
+"""How many callers one turn of the loop takes in."""
+QUEUE = 1024
+"""How many more the kernel lets wait for that: whom it turns away comes again only after a second."""
+HEAD_MAX = 16 * 1024
+DESCRIPTORS = CONNECTIONS_MAX + 2 * BACKLOG
+"""How many the port takes at most: those that were just taken in, or cut off, count until the loop's next turn."""
+
+log = structlog.get_logger()
 
 
 class Door:
     """An HTTP server in this process's own loop."""
 
-    def __init__(self, app: ASGIApp, listen: str = "", advertise: str = "") -> None:
-        """Nobody asked for a port: then another will do if the usual one is taken."""
-        host, port = split_address("node.listen", listen or LISTEN)
-        if advertise:
-            split_address("node.advertise", advertise)
+    def __init__(
+        self,
+        app: ASGIApp,
+        listen: str = "",
+        advertise: str = "",
+        *,
+        servers: Sequence[str] = (),
+        connections: Connections | None = None,
+    ) -> None:
+        """`servers` are the hosts that all nodes of the cluster reach. Nobody asked for a port: then another will do if
+        the usual one is taken."""
+        local = local_address(servers)
+        wanted = listen_on(listen, local)
         self._app = app
-        self._socket = _bound(host, port, any_port=not listen)
+        self._connections = Connections() if connections is None else connections
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
-        own = f"{_reachable(host)}:{self._socket.getsockname()[1]}"
-        self.address = advertise or own
-        """Where others reach this node."""
+        self._socket = _bound(wanted)
+        host, port = wanted.host, int(self._socket.getsockname()[1])
+        try:
+            self.address = advertised(listen, advertise, host, port, local)
+            """Where others reach this node."""
+        except InvalidInput:
+            self._socket.close()
+            raise
+        if port != wanted.port and wanted.port:
+            log.info("the usual port is taken; listening on another", usual=wanted.port, address=self.address)
 
     async def open(self) -> None:
         """Begin to serve."""
         config = uvicorn.Config(
-            self._app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2
+            self._app,
+            http=cast("type[asyncio.Protocol]", self._connections.protocol),  # it is called, and nothing else
+            ws="none",
+            backlog=BACKLOG,
+            h11_max_incomplete_event_size=HEAD_MAX,
+            log_config=None,
+            log_level="critical",  # what strangers send is not worth a line each
+            access_log=False,
+            proxy_headers=False,  # nobody stands before this port, so nobody may say that he does
+            lifespan="off",
+            timeout_graceful_shutdown=2,
         )
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve([self._socket]), name="Door")
@@ -49,37 +85,29 @@ class Door:
 
 
 class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(QUEUE)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the business of the command line."""
         yield
 
 
-def split_address(field: str, text: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[host]:port`."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise InvalidInput.of(field, f"must be HOST:PORT, not {text!r}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _bound(host: str, port: int, *, any_port: bool) -> socket.socket:
+def _bound(wanted: Listen) -> socket.socket:
     """A bound socket; on any port if that one is taken and nobody has asked for it."""
+    host, port, asked = wanted
     try:
-        return socket.create_server((host, port), backlog=BACKLOG, family=_family(host))
+        both = host == "::" and socket.has_dualstack_ipv6()  # all addresses means those of IPv4, too
+        return socket.create_server((host, port), backlog=BACKLOG, family=_family(host), dualstack_ipv6=both)
     except OSError as error:
-        if any_port:
-            return _bound(host, 0, any_port=False)
+        if not asked:
+            return _bound(Listen(host, 0, asked=True))
         reason = f"{host}:{port} cannot be listened on: {error.strerror or error}"
         raise InvalidInput.of("node.listen", reason) from None
 
 
 def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _reachable(host: str) -> str:
-    """A name for this host, where it listens on all of its addresses."""
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - only compared
-        return socket.gethostname()
-    return f"[{host}]" if ":" in host else host

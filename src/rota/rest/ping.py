@@ -1,22 +1,42 @@
-"""Ask another node whether it lives."""
+"""Ask another node whether it lives, and who it is."""
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx2
+import msgspec
+
+from rota.model.node import Answer
 
 PATIENCE_S = 3.0
+ANSWER_MAX = 4096
 
 
 class Pinger:
-    """Asks nodes for `/healthz`, over connections that are kept until the process ends."""
+    """Asks nodes for `/healthz`, each over a connection of its own: an old one would prove nothing."""
 
     def __init__(self) -> None:
         self._client: httpx2.AsyncClient | None = None
 
-    async def __call__(self, address: str) -> bool:
-        self._client = self._client or httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False)
+    async def __call__(self, address: str) -> Answer | None:
+        """Who answers at that address; none if nobody does, or not in time, or not like a node."""
+        self._client = self._client or httpx2.AsyncClient(
+            timeout=PATIENCE_S, trust_env=False, limits=httpx2.Limits(max_connections=20, max_keepalive_connections=0)
+        )
         try:
-            answer = await self._client.get(f"http://{address}/healthz")
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError):
-            return False
-        return answer.status_code == httpx2.codes.OK
+            async with asyncio.timeout(PATIENCE_S * 2):  # the client bounds each read, but not all of them together
+                return await self._ask(self._client, address)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError, msgspec.DecodeError):
+            return None
+
+    async def _ask(self, client: httpx2.AsyncClient, address: str) -> Answer | None:
+        async with client.stream("GET", f"http://{address}/healthz") as answer:
+            if answer.status_code != httpx2.codes.OK:
+                return None
+            body = b""
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > ANSWER_MAX:
+                    return None
+        return msgspec.json.decode(body, type=Answer)
