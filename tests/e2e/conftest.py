@@ -6,12 +6,19 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.rig import JOBS, Home
+from tests.e2e.wheel import Installed
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     """An empty folder."""
     return Home(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """An environment that has rota from its wheel."""
+    return Installed(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="session")

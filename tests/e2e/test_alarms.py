@@ -130,12 +130,12 @@ async def test_a_node_tells_of_failures_and_of_the_pause_by_every_channel(home: 
         rules = (
             ("hangs", "--command", "sleep 1000"),
             ("fails", "--command", "false"),
-            ("log", "--command", f"sh -c 'cat >> {got}; echo >> {got}'"),
+            ("log", "--command", f"sh -c 'cat >> {got}'"),
             ("ops", "--mail", "ops@example.com"),
         )
         for name, way, to in rules:
             await asyncio.to_thread(home.ok, "alarm", "set", "--name", name, way, to, "--merge-s", "1")
-        with home.start("node", "--name", "a", "--definitions", "jobs.yaml") as node:
+        with home.start("node", "start", "--name", "a", "--definitions", "jobs.yaml") as node:
             letters = await box.until(2)
             await until(lambda: got.exists() and len(got.read_text().splitlines()) >= 2)
             node.send(signal.SIGTERM)
@@ -160,7 +160,7 @@ async def test_a_node_starts_the_job_that_is_to_be_told(home: Home) -> None:
     await asyncio.to_thread(home.ok, "store", "migrate")
     await asyncio.to_thread(home.ok, "job", "apply", "jobs.yaml")
     await asyncio.to_thread(home.ok, "alarm", "set", "--job", "pager", "--kind", "job_paused", "--merge-s", "0")
-    with home.start("node", "--name", "a") as node:
+    with home.start("node", "start", "--name", "a") as node:
         (run,) = await until(lambda: home.json("run", "list", "--job", "pager", "--state", "succeeded"))
         node.send(signal.SIGTERM)
         assert await asyncio.to_thread(node.ends, 60) == 0

@@ -87,7 +87,7 @@ def test_limits_are_set_listed_and_removed(stored: Home) -> None:
 def test_a_run_can_be_explained_cancelled_and_run_again_without_any_node(stored: Home) -> None:
     first = stored.json("job", "trigger", "by-hand", "--param", "region=us")["id"]
     second = stored.json("job", "trigger", "by-hand", "--param", "region=us")["id"]
-    assert "there is no executor in the group default" in stored.ok("run", "explain", str(first))
+    assert "no node is running: start one" in stored.ok("run", "explain", str(first))
     (reason,) = stored.json("run", "explain", str(first))["reasons"]
     assert (reason["why"], reason["task"], reason["until_at"]) == ("no_executor", "main", None)
     waiting = stored.json("run", "explain", str(second))
@@ -112,7 +112,7 @@ def test_what_is_not_there_is_told(stored: Home) -> None:
 
 def test_a_run_is_shown_with_its_items_attempts_and_output(home: Home) -> None:
     home.write("app.py", APP)
-    with home.start("node", "--app", "app.py", "--name", "berlin") as node:
+    with home.start("node", "start", "--app", "app.py", "--name", "berlin") as node:
         node.says("job created")
         good = str(home.json("job", "trigger", "shout", "--param", "word=good morning")["id"])
         assert home.ok("run", "logs", good, "-f") == "good morning\n"
@@ -156,7 +156,7 @@ def test_nodes_are_drained_by_name_and_for_good(stored: Home) -> None:
     assert said.splitlines() == [
         f"{name} is on the offline list; no node of that name is here now" for name in ("berlin", "paris")
     ]
-    with stored.start("node", "--name", "berlin", "--seconds", "60") as node:
+    with stored.start("node", "start", "--name", "berlin", "--seconds", "60") as node:
         node.says("joined")
         assert [it["state"] for it in stored.json("node", "list")] == ["draining"]
         undrained = stored.json("node", "undrain", "berlin")
@@ -168,7 +168,7 @@ def test_a_sweep_leaves_the_living_alone(stored: Home, monkeypatch: pytest.Monke
     monkeypatch.setenv("ROTA_EXECUTOR_STATE_PATH", str(stored.path / "state"))
     stored.env["ROTA_EXECUTOR_STATE_PATH"] = str(stored.path / "state")
     assert stored.ok("node", "sweep") == "0 former nodes swept, 0 alive\n"
-    with stored.start("node", "--name", "berlin") as node:
+    with stored.start("node", "start", "--name", "berlin") as node:
         node.says("joined")
         assert stored.json("node", "sweep") == {"gone": [], "living": 1, "unreadable": []}
     gone = stored.json("node", "sweep")["gone"]

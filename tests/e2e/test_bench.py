@@ -44,6 +44,8 @@ def test_sqlite_with_one_node(home: Home) -> None:
         tables = [name for (name,) in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     conn.close()
     assert [name for name in tables if name.startswith("bench")] == []
+    again = bench(home, "--seconds", "0", "--idle-starts", "0")
+    assert (again["lost"], again["doubled"], again["over_cap"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("server", ["postgres", pytest.param("mariadb", marks=pytest.mark.nightly)])

@@ -29,7 +29,7 @@ class Cluster:
         self.nodes: dict[str, Process] = {}
 
     def start(self, name: str, *flags: str) -> None:
-        self.nodes[name] = self._stack.enter_context(self.home.start("node", "--name", name, *flags))
+        self.nodes[name] = self._stack.enter_context(self.home.start("node", "start", "--name", name, *flags))
         self.nodes[name].says("takes part", within_s=60)
 
     def until(self, holds: Callable[[Any], bool], *command: str, within_s: float = 60) -> Any:
@@ -78,7 +78,7 @@ def test_jobs_are_shown_moved_claimed_released_and_drained(cluster: Cluster) -> 
     assert seen["unowned"] == {"count": 0, "first": []}
     shown = home.ok("cluster", "show")
     assert "spare 8; 1 more scheduler may die" in shown
-    assert "X HELD  N LIMIT  M ALARM  n FAULTS" in shown
+    assert "HELD (X)  LIMIT (N)  ALARM (M)  FAULTS (n)" in shown
     given = home.json("job", "claim", "j0", "--node", "b")
     assert (given["to"], given["arrived"]) == ("b", True)
     assert home.json("job", "release", "j0")["released_by"] == "b"

@@ -102,7 +102,7 @@ def test_the_manual_has_every_exit_code_and_command() -> None:
     commands = [
         "up",
         "node",
-        *(f"store {verb}" for verb in ("migrate", "check")),
+        *(f"store {verb}" for verb in ("migrate", "restored", "check")),
         *(f"run {verb}" for verb in ("list", "show", "explain", "logs", "cancel", "retry")),
         *(f"{noun} {verb}" for noun in ("tenant", "limit") for verb in ("set", "list", "remove")),
         *(f"node {verb}" for verb in ("list", "drain", "undrain", "sweep")),

@@ -27,9 +27,9 @@ def test_apply_says_which_fields_change_and_changes_nothing_twice(stored: Home) 
     answer = stored.json("job", "apply", "jobs.yaml")
     assert answer["applied"] is True
     assert answer["actions"] == [
-        {"job": "beat", "action": "change", "fields": ["title", "schedule"], "never_due": False},
-        {"job": "nightly", "action": "nothing", "fields": [], "never_due": False},
-        {"job": "by-hand", "action": "nothing", "fields": [], "never_due": False},
+        {"job": "beat", "action": "change", "fields": ["title", "schedule"], "never_due": False, "reason": ""},
+        {"job": "nightly", "action": "nothing", "fields": [], "never_due": False, "reason": ""},
+        {"job": "by-hand", "action": "nothing", "fields": [], "never_due": False, "reason": ""},
     ]
     assert stored.json("job", "show", "beat")["version"] == 2
 
@@ -76,7 +76,7 @@ def test_list_and_show_tell_all_fields(stored: Home) -> None:
     assert [job["name"] for job in listed] == ["beat", "nightly", "by-hand"]
     assert set(listed[0]) == {
         *("id", "name", "tenant", "project", "title", "state", "trigger", "next_slot_at", "next_fire_at"),
-        *("settled_at", "version", "revision", "digest", "created_at", "changed_at"),
+        *("settled_at", "version", "revision", "digest", "created_at", "changed_at", "source"),
     }
     assert INSTANT.fullmatch(listed[0]["next_fire_at"])
     shown = stored.json("job", "show", "default/default/by-hand")
@@ -100,11 +100,11 @@ def test_pause_resume_and_delete_say_what_the_jobs_are_now(stored: Home) -> None
     for _ in range(2):
         stored.json("job", "trigger", "by-hand")
     said = stored.ok("job", "delete", "by-hand")
-    assert "by-hand: 1 waiting run will be cancelled; 1 running run will go on" in said
+    assert "by-hand: 1 queued run will be cancelled; 1 run will go on" in said
     assert "by-hand is deleted" in said
     assert "was deleted" in stored.refused(3, "job", "show", "by-hand")
     assert [job["name"] for job in stored.json("job", "list", "--state", "deleted")] == ["by-hand"]
-    assert [run["state"] for run in stored.json("run", "list", "--job", "by-hand")] == ["cancelled", "running"]
+    assert [run["state"] for run in stored.json("run", "list", "--job", "by-hand")] == ["cancelled", "waiting"]
 
 
 def test_preview_marks_where_the_clock_jumps(stored: Home) -> None:
@@ -130,12 +130,12 @@ def test_preview_of_a_file_needs_no_store(home: Home) -> None:
 
 def test_trigger_obeys_overlap_and_starts_one_run_per_key(stored: Home) -> None:
     first = stored.json("job", "trigger", "by-hand", "--key", "k1", "--params", '{"region": "us", "n": 1}')
-    assert (first["state"], first["params"]) == ("running", {"region": "us", "n": 1})
+    assert (first["state"], first["params"]) == ("waiting", {"region": "us", "n": 1})
     assert stored.json("job", "trigger", "by-hand", "--key", "k1")["id"] == first["id"]
     later = [stored.json("job", "trigger", "by-hand", "--param", "region=us") for _ in range(2)]
     assert [run["state"] for run in later] == ["waiting", "waiting"]
     assert "is skipped: overlap" in stored.ok("job", "trigger", "by-hand", "--param", "region=us")
-    assert "is running" in stored.ok("job", "trigger", "by-hand", "--param", "region=asia")
+    assert "is waiting" in stored.ok("job", "trigger", "by-hand", "--param", "region=asia")
 
 
 def test_runs_can_be_listed_paged_and_shown(stored: Home) -> None:

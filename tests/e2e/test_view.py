@@ -31,7 +31,7 @@ def seen(jobs: int, runs: int, **others: object) -> Seen:
         runs=fired,
         names={job.id: job.definition.full_name for job in every},
         last={run.job_id: run for run in fired},
-        fired=12,
+        tally="12 ran",
         lines=("2026-07-01T12:00:00.000000Z warning " + "a long line " * 20,) * 5,
         ended=False,
     )

@@ -95,7 +95,7 @@ class Fleet:
 
     async def _start(self, name: str) -> _Node:
         log = Path(self._plan.folder) / f"{name}-{self._clock.token()[:8]}.log"
-        command = ["node", "--name", name, "--app", str(APP), "--log-format", "json"]
+        command = ["node", "start", "--name", name, "--app", str(APP), "--log-format", "json"]
         settings = {"ROTA_STORE": self._plan.url, "ROTA_EXECUTOR_SEATS": str(self._plan.seats)}
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(

@@ -9,12 +9,12 @@ import click
 
 from rota.cli.given import LIMIT
 from rota.cli.lazy import Group, Seconds
-from rota.cli.output import as_json, said, say_json, table
+from rota.cli.output import as_json, said, say, say_json, table
 from rota.cli.session import Session, ask
-from rota.cli.words import count, iso, short
+from rota.cli.words import channel_words, count, cut, iso, short
 from rota.control import RuleState
 from rota.errors import InvalidInput
-from rota.model.alarm import LATE_S, MERGE_S, Alarm, AlarmRule, Channel, ChannelKind, Delivery
+from rota.model.alarm import LATE_S, MERGE_S, Alarm, AlarmRule, ChannelKind, Delivery
 
 
 @click.group(cls=Group)
@@ -62,7 +62,7 @@ def set_(ctx: click.Context, /, **given: Any) -> None:
     rule = ask(ctx, work)
     shown = _shape(RuleState(rule)) | ({"secret": rule.channel.secret} if rule.channel.secret else {})
     signed = f"\nit is signed with the secret {rule.channel.secret}" if rule.channel.secret else ""
-    said(ctx, shown, f"rule {rule.name}: {_kinds(rule)} in {rule.scope} to {_to(rule.channel)}{signed}")
+    said(ctx, shown, f"rule {rule.name}: {_kinds(rule)} in {rule.scope} to {channel_words(rule.channel)}{signed}")
 
 
 @alarm.command(name="list")
@@ -77,7 +77,7 @@ def list_(ctx: click.Context) -> None:
     if as_json(ctx):
         say_json([_shape(it) for it in found])
     elif not found:
-        print("nobody is told of anything; begin with: rota alarm set --mail you@example.com")
+        say("nobody is told of anything; begin with: rota alarm set --mail you@example.com")
     else:
         table(["RULE", "SCOPE", "KINDS", "TO", "MERGE", "WAITING", "LAST"], [_row(it) for it in found])
 
@@ -123,7 +123,7 @@ def history(ctx: click.Context, limit: int) -> None:
     if as_json(ctx):
         say_json([_alarm_shape(it, told.get(it.id, [])) for it in alarms])
     elif not alarms:
-        print("no alarms")
+        say("no alarms")
     else:
         rows = [(short(it.at), str(it.kind), it.text or "-", _told(told.get(it.id, []))) for it in alarms]
         table(["AT", "KIND", "WHAT", "TOLD"], rows)
@@ -140,14 +140,18 @@ def _kinds(rule: AlarmRule) -> str:
     return ", ".join(rule.kinds) or "all"
 
 
-def _to(channel: Channel) -> str:
-    return shlex.join(channel.to) if channel.kind is ChannelKind.COMMAND else channel.to[0]
-
-
 def _row(it: RuleState) -> tuple[str, ...]:
     rule, last = it.rule, it.last
-    said_last = "-" if last is None else f"{'arrived' if last.arrived else 'failed'}: {last.answer[:60]}"
-    return rule.name, rule.scope, _kinds(rule), _to(rule.channel), f"{rule.merge_s:g} s", str(it.pending), said_last
+    said_last = "-" if last is None else f"{'arrived' if last.arrived else 'failed'}: {cut(last.answer, 60)}"
+    return (
+        rule.name,
+        rule.scope,
+        _kinds(rule),
+        channel_words(rule.channel),
+        f"{rule.merge_s:g} s",
+        str(it.pending),
+        said_last,
+    )
 
 
 def _shape(it: RuleState) -> dict[str, object]:

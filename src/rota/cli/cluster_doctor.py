@@ -9,7 +9,7 @@ import click
 
 from rota.cli.faults import OK, UNHEALTHY
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, facts, say_json
+from rota.cli.output import as_json, coloured, facts, say, say_json
 from rota.cli.progress import patiently
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
 from rota.cli.shapes import Shape
@@ -45,12 +45,12 @@ def doctor(ctx: click.Context, repair: bool) -> int:
 
 def _show(found: Sequence[Finding], done: Sequence[str]) -> None:
     for line in done:
-        print(f"repair: {line}")
+        say(f"repair: {line}")
     if found:
         facts([line for it in found for line in _lines(it)])
     counts = [sum(it.severity is severity for it in found) for severity in Severity]
     words = ", ".join(count(number, str(severity)) for number, severity in zip(counts, Severity, strict=True))
-    print(("\n" if found else "") + words)
+    say(("\n" if found else "") + words)
 
 
 def _lines(it: Finding) -> list[tuple[str | Text, str]]:

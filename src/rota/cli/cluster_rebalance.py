@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rota.cli.lazy import Command, Seconds
-from rota.cli.output import as_json, say_json, table
+from rota.cli.output import as_json, say, say_json, table
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
 from rota.cli.shapes import Shape
@@ -41,9 +41,9 @@ def rebalance(ctx: click.Context, dry_run: bool, no_wait: bool, within: float) -
     if as_json(ctx):
         say_json(_shape(seen, plan, there, dry_run=dry_run))
         return
-    heads = ["SCHEDULER", "X BEFORE", "X AFTER", "N LIMIT", "M ALARM"]
+    heads = ["SCHEDULER", "HELD BEFORE", "HELD AFTER (X)", "LIMIT (N)", "ALARM (M)"]
     table(heads, [tuple(map(str, row)) for row in _rows(seen, plan)])
-    print(_summary(plan, there, dry_run=dry_run, waited=not no_wait))
+    say(_summary(plan, there, dry_run=dry_run, waited=not no_wait))
 
 
 def _rows(seen: ClusterFacts, plan: Rebalance) -> list[tuple[str, int, int, int, int | str]]:

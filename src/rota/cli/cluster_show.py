@@ -9,7 +9,7 @@ import click
 
 from rota.cli.cluster_pause import hold_shape
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, facts, say_json, table
+from rota.cli.output import as_json, coloured, facts, say, say_json, table
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
 from rota.cli.shapes import Shape
 from rota.cli.words import count, iso, short
@@ -45,9 +45,9 @@ def show(ctx: click.Context) -> None:
 def _show(seen: ClusterFacts, names: Mapping[int, JobName]) -> None:
     facts(_whole(seen, names))
     if not seen.peers:
-        print("\nno scheduler takes part; start one with: rota node (with placement none, a node is not seen here)")
+        say("\nno scheduler takes part; start one with: rota node start (with placement none, a node is not seen here)")
         return
-    print()
+    say()
     table(_heads(seen), [_row(seen, peer) for peer in seen.peers])
 
 
@@ -95,8 +95,8 @@ def _drain(it: Drain) -> str:
 
 def _heads(seen: ClusterFacts) -> list[str]:
     more = {
-        Placement.CLAIM: ["X HELD", "N LIMIT", "M ALARM", "n FAULTS"],
-        Placement.SCOPE: ["X HELD", "EPOCH", "RANGE"],
+        Placement.CLAIM: ["HELD (X)", "LIMIT (N)", "ALARM (M)", "FAULTS (n)"],
+        Placement.SCOPE: ["HELD (X)", "EPOCH", "RANGE"],
     }
     return [
         "SCHEDULER",

@@ -7,8 +7,8 @@ import click
 from rota.cli.lazy import Group
 from rota.cli.output import as_json, say_json, table
 from rota.cli.session import settings
-from rota.cli.words import masked
 from rota.config import Sourced, variable
+from rota.core.masking import without_passwords
 
 
 @click.group(cls=Group)
@@ -37,7 +37,7 @@ def _shown(it: Sourced) -> object:
     """The value, without what must stay secret."""
     if it.setting.is_secret and it.value:
         return "***"
-    return masked(it.value) if isinstance(it.value, str) else it.value
+    return without_passwords(it.value) if isinstance(it.value, str) else it.value
 
 
 def _shape(it: Sourced) -> dict[str, object]:

@@ -10,8 +10,11 @@ from typing import NamedTuple
 
 import click
 
-from rota.cli.words import masked
+from rota.cli.output import say
+from rota.cli.terminal import plain_json
+from rota.core.masking import without_passwords
 from rota.errors import (
+    CoordinatorLost,
     CoordinatorRefused,
     CoordinatorUnavailable,
     InvalidInput,
@@ -19,12 +22,15 @@ from rota.errors import (
     Problem,
     Refused,
     RotaError,
+    StoreDenied,
     StoreRefused,
     StoreUnavailable,
     Undelivered,
+    Unreadable,
 )
 
-OK, BUG, BAD_INPUT, NOT_FOUND, REFUSED, UNAVAILABLE, STORE_REFUSED, UNHEALTHY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 130
+OK, BUG, BAD_INPUT, NOT_FOUND, REFUSED, UNAVAILABLE, STORE_REFUSED, UNHEALTHY = 0, 1, 2, 3, 4, 5, 6, 7
+COORDINATOR_LOST, INTERRUPTED = 8, 130
 
 EXIT_CODES = (
     (OK, "done"),
@@ -33,8 +39,15 @@ EXIT_CODES = (
     (NOT_FOUND, "there is no such job, run, node, tenant or limit"),
     (REFUSED, "the present state forbids it"),
     (UNAVAILABLE, "the store, the coordinator or an alarm channel did not answer"),
-    (STORE_REFUSED, "this store must not be used: not durable, not migrated, of a newer release"),
+    (
+        STORE_REFUSED,
+        "this store cannot be used: not durable, not migrated, too new, or it lets nobody in",
+    ),
     (UNHEALTHY, "the doctor found something that does not work"),
+    (
+        COORDINATOR_LOST,
+        "this node lost its coordinator, and `coordinator.on_lost` says exit; start it again",
+    ),
     (INTERRUPTED, "interrupted: by Ctrl-C, by a no to a question, or because nobody read the output"),
 )
 
@@ -46,13 +59,18 @@ class Fault(NamedTuple):
     code: str
     problems: tuple[Problem, ...]
     hint: str = ""
+    is_help: bool = False
+    """Whether the hint is the help that was called for, and says all."""
 
 
 _KINDS: tuple[tuple[type[RotaError], int, str, str], ...] = (
     (NotFound, NOT_FOUND, "not_found", ""),
     (Refused, REFUSED, "refused", ""),
     (StoreRefused, STORE_REFUSED, "store_refused", ""),
+    (Unreadable, REFUSED, "unreadable", ""),
+    (StoreDenied, STORE_REFUSED, "store_denied", "User, password, database and TLS are in store.url: rota config show"),
     (StoreUnavailable, UNAVAILABLE, "store_unavailable", "Is the database up, its URL right? See: rota config show"),
+    (CoordinatorLost, COORDINATOR_LOST, "coordinator_lost", ""),
     (CoordinatorRefused, STORE_REFUSED, "coordinator_refused", ""),
     (Undelivered, UNAVAILABLE, "undelivered", ""),
     (
@@ -66,6 +84,8 @@ _KINDS: tuple[tuple[type[RotaError], int, str, str], ...] = (
 
 def fault_of(error: BaseException) -> Fault:
     """Say how an error is told."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]  # a group of tasks wraps what ended one of them
     match error:
         case InvalidInput(problems=problems):
             return Fault(BAD_INPUT, "invalid_input", problems)
@@ -84,24 +104,30 @@ def fault_of(error: BaseException) -> Fault:
 def tell(fault: Fault, *, as_json: bool) -> None:
     """Write a fault to stderr."""
     if as_json:
-        print(masked(json.dumps({"error": _shape(fault)}, ensure_ascii=False)), file=sys.stderr)
+        say(plain_json(json.dumps({"error": _shape(fault)}, ensure_ascii=False)), file=sys.stderr)
         return
-    for problem in fault.problems:
-        print(masked(f"error: {problem}"), file=sys.stderr)
+    for problem in () if fault.is_help else fault.problems:
+        say(without_passwords(f"error: {problem}"), file=sys.stderr)
     if fault.hint:
-        print(fault.hint, file=sys.stderr)
+        say(fault.hint, file=sys.stderr)
 
 
 def tell_traceback(error: BaseException) -> None:
-    print(masked("".join(traceback.format_exception(error))), file=sys.stderr)
+    say(without_passwords("".join(traceback.format_exception(error))), file=sys.stderr)
 
 
 def _shape(fault: Fault) -> dict[str, object]:
-    found: dict[str, object] = {"code": fault.code, "problems": [problem._asdict() for problem in fault.problems]}
-    return found | ({"hint": fault.hint} if fault.hint else {})
+    problems = [
+        {name: without_passwords(it) if isinstance(it, str) else it for name, it in problem._asdict().items()}
+        for problem in fault.problems
+    ]
+    found: dict[str, object] = {"code": fault.code, "problems": problems}
+    return found | ({"hint": fault.hint} if fault.hint and not fault.is_help else {})
 
 
 def _usage(error: click.ClickException) -> Fault:
+    if isinstance(error, click.UsageError) and error.ctx is not None and _is_without_command(error):
+        return Fault(BAD_INPUT, "usage", (Problem("", "a command is missing"),), error.ctx.get_help(), is_help=True)
     param = error.param if isinstance(error, click.BadParameter) else None
     hint, field = "", "" if param is None else param.human_readable_name
     if isinstance(param, click.Option):
@@ -110,6 +136,10 @@ def _usage(error: click.ClickException) -> Fault:
         hint = f"See: {error.ctx.command_path} --help"
     reason = error.message if isinstance(error, click.BadParameter) and error.message else error.format_message()
     return Fault(BAD_INPUT, "usage", (Problem(field, _one_line(reason)),), hint)
+
+
+def _is_without_command(error: click.UsageError) -> bool:
+    return isinstance(error, click.exceptions.NoArgsIsHelpError) or error.message == "Missing command."
 
 
 def _one_line(text: str) -> str:

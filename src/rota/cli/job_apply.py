@@ -9,43 +9,74 @@ from typing import TYPE_CHECKING
 import click
 
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, say_json, table
+from rota.cli.output import as_json, coloured, say, say_json, table
 from rota.cli.progress import patiently
 from rota.cli.session import Session, ask
-from rota.errors import InvalidInput
+from rota.control import sources_of
+from rota.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from rota.control import Action
+
+DOING = ("create", "change", "adopt", "delete")
+DONE = {"create": "created", "change": "changed", "adopt": "adopted", "delete": "deleted"}
 
 
 @click.command(cls=Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Show the plan only.")
+@click.option("--prune", is_flag=True, help="Delete jobs that came from PATH... and are no longer defined there.")
+@click.option("--repository", metavar="NAME", help="The repository that these files are of.")
+@click.option("--take-over", is_flag=True, help="Take over jobs that another file or app defines.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.pass_context
-def apply(ctx: click.Context, paths: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Show what changes, then store the definitions of PATH... in one transaction.
+def apply(
+    ctx: click.Context,
+    paths: tuple[str, ...],
+    dry_run: bool,
+    prune: bool,
+    repository: str | None,
+    take_over: bool,
+    yes: bool,
+) -> None:
+    """Show what changes, then store the definitions of PATH... in one transaction; --prune deletes in another.
 
-    If anything is wrong with any of them, every problem is told and nothing is stored.
+    If anything is wrong with any of them, every problem is told and nothing is stored. A job remembers where it is
+    defined (the path and its repository, or the name of its app), and has one such source: one that another file or app
+    defines is refused. Files of the same path in two folders are told apart by their repository, which --prune
+    therefore needs: --repository, or definitions.repository in rota.toml.
     """
 
     async def work(session: Session) -> tuple[list[Action], bool]:
-        loaded = await patiently(session.clock, "loading definitions", session.control.load(paths))
+        control, repository_name = session.control, session.config.definitions.repository
+        loaded = await patiently(session.clock, "loading definitions", control.load(paths, repository_name))
         if loaded.problems:
             raise InvalidInput(loaded.problems)
-        plan = await session.control.plan(loaded.definitions)
+        sources = sources_of(loaded, take_over=take_over, by_hand=True)
+        plan = await control.plan(loaded.definitions, sources)
+        _refuse(plan)
+        orphans = await control.orphans(loaded.definitions, sources, repository_name) if prune else []
         if not as_json(ctx):
-            _show(plan)
-        if dry_run or all(it.action == "nothing" for it in plan):
-            return plan, False
-        _confirm(plan, yes=yes or as_json(ctx))
-        return await patiently(session.clock, "storing jobs", session.control.apply(loaded.definitions)), True
+            _show([*plan, *orphans])
+        if dry_run or all(it.action == "nothing" for it in [*plan, *orphans]):
+            return [*plan, *orphans], False
+        _confirm([*plan, *orphans], yes=yes or as_json(ctx))
+        done = await patiently(session.clock, "storing jobs", control.apply(loaded.definitions, sources))
+        await control.prune(orphans)
+        return [*done, *orphans], True
 
-    plan, applied = ask(ctx, work)
+    plan, applied = ask(ctx, work, flags={"definitions.repository": repository})
     if as_json(ctx):
         say_json({"applied": applied, "dry_run": dry_run, "actions": [_shape(it) for it in plan]})
     else:
-        print(_summary(plan, applied=applied, dry_run=dry_run))
+        say(_summary(plan, applied=applied, dry_run=dry_run))
+
+
+def _refuse(plan: list[Action]) -> None:
+    advice = "remove it from one of them, or take it over: rota job apply --take-over"
+    problems = [Problem(str(it.name), f"{it.reason}; {advice}") for it in plan if it.action == "refuse"]
+    if problems:
+        raise InvalidInput(problems)
 
 
 def _confirm(plan: list[Action], *, yes: bool) -> None:
@@ -55,11 +86,14 @@ def _confirm(plan: list[Action], *, yes: bool) -> None:
 
 
 def _show(plan: list[Action]) -> None:
-    if plan:
-        table(["ACTION", "JOB", "FIELDS"], [(coloured(it.action), str(it.name), ", ".join(it.fields)) for it in plan])
+    rows = [
+        (coloured(it.action), str(it.name), ", ".join(it.fields) or it.reason) for it in plan if it.action != "nothing"
+    ]
+    if rows:
+        table(["ACTION", "JOB", "DETAILS"], rows)
     for it in plan:
         if it.never_due:
-            print(f"warning: {it.name} will never be due: all its instants have passed", file=sys.stderr)
+            say(f"warning: {it.name} will never be due: all its instants have passed", file=sys.stderr)
 
 
 def _summary(plan: list[Action], *, applied: bool, dry_run: bool) -> str:
@@ -68,9 +102,17 @@ def _summary(plan: list[Action], *, applied: bool, dry_run: bool) -> str:
         return "there are no definitions here"
     if not applied and not dry_run:
         return f"nothing to do: {count['nothing']} unchanged"
-    words = ("to create", "to change") if dry_run else ("created", "changed")
-    return f"{count['create']} {words[0]}, {count['change']} {words[1]}, {count['nothing']} unchanged"
+    always = ("create", "change")
+    told = [action for action in DOING if action in always or count[action]]
+    words = [f"{count[action]} {f'to {action}' if dry_run else DONE[action]}" for action in told]
+    return ", ".join([*words, f"{count['nothing']} unchanged"])
 
 
 def _shape(it: Action) -> dict[str, object]:
-    return {"job": str(it.name), "action": it.action, "fields": list(it.fields), "never_due": it.never_due}
+    return {
+        "job": str(it.name),
+        "action": it.action,
+        "fields": list(it.fields),
+        "never_due": it.never_due,
+        "reason": it.reason,
+    }

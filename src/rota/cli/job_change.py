@@ -9,7 +9,7 @@ import click
 
 from rota.cli.given import names_of, params_of
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, say_json
+from rota.cli.output import as_json, say, say_json
 from rota.cli.session import Session, ask
 from rota.cli.shapes import job_shape, run_shape
 from rota.cli.words import count, short
@@ -53,7 +53,7 @@ def resume(ctx: click.Context, names: tuple[str, ...]) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.pass_context
 def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
-    """Forget jobs: they fire no more, their waiting runs are cancelled, what runs goes on. Their history stays."""
+    """Forget jobs: they fire no more, queued runs are cancelled, what was started goes on. Their history stays."""
     wanted = names_of(names)
 
     async def work(session: Session) -> list[Job]:
@@ -61,7 +61,7 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
             await session.control.job(name)
         if not as_json(ctx):
             for name in wanted:
-                print(await _consequence(session, name))
+                say(await _consequence(session, name))
         if not (yes or as_json(ctx)) and sys.stdin.isatty() and sys.stdout.isatty():
             click.confirm(f"Delete {count(len(wanted), 'job')}?", abort=True)
         return await session.control.delete(wanted)
@@ -86,19 +86,20 @@ def trigger(ctx: click.Context, name: str, pairs: tuple[str, ...], text: str | N
     if as_json(ctx):
         say_json(run_shape(run, wanted))
     else:
-        print(f"run {run.id} of {wanted} is {run.state}" + (f": {run.reason}" if run.reason else ""))
+        say(f"run {run.id} of {wanted} is {run.state}" + (f": {run.reason}" if run.reason else ""))
 
 
 async def _consequence(session: Session, name: JobName) -> str:
     live = (RunState.WAITING, RunState.RUNNING)
-    runs = await session.control.runs(RunFilter(job=name, states=live, limit=LIVE_MAX))
-    waiting = sum(run.state is RunState.WAITING for run in runs)
+    # As stored, where only those wait that are queued behind others: a run that waits for a seat goes on.
+    runs = await session.store.runs(RunFilter(job=name, states=live, limit=LIVE_MAX))
+    queued = sum(run.state is RunState.WAITING for run in runs)
     words = [
-        *([f"{count(waiting, 'waiting run')} will be cancelled"] if waiting else []),
-        *([f"{count(len(runs) - waiting, 'running run')} will go on"] if len(runs) > waiting else []),
+        *([f"{count(queued, 'queued run')} will be cancelled"] if queued else []),
+        *([f"{count(len(runs) - queued, 'run')} will go on"] if len(runs) > queued else []),
     ]
     more = " (or more)" if len(runs) == LIVE_MAX else ""
-    return f"{name}: " + ("; ".join(words) + more if words else "no run is waiting or running")
+    return f"{name}: " + ("; ".join(words) + more if words else "it has no live run")
 
 
 def _tell(ctx: click.Context, jobs: Sequence[Job]) -> None:
@@ -107,4 +108,4 @@ def _tell(ctx: click.Context, jobs: Sequence[Job]) -> None:
         return
     for job in jobs:
         due = f", next at {short(job.next_fire_at)}" if job.next_fire_at else ""
-        print(f"{job.definition.full_name} is {job.state}{due}")
+        say(f"{job.definition.full_name} is {job.state}{due}")

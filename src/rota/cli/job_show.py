@@ -10,12 +10,13 @@ import click
 
 from rota.cli.given import LIMIT
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, facts, say_json, table
+from rota.cli.output import as_json, coloured, facts, say, say_json, table
 from rota.cli.session import Session, ask
 from rota.cli.shapes import definition_shape, event_shape, job_shape
-from rota.cli.words import reason, relative, short
+from rota.cli.words import channel_words, reason, relative, short
 from rota.cli.words import trigger as words_of
 from rota.control import job_name
+from rota.model.alarm import JobAlarm
 from rota.model.cluster import Hold
 from rota.model.job import Job, JobName
 from rota.model.plan import JobFilter, RunFilter
@@ -57,7 +58,7 @@ def list_(ctx: click.Context, tenant: str | None, project: str | None, state: st
 
 def _show_list(jobs: Sequence[Job], now: datetime, *, more: bool) -> None:
     if not jobs:
-        print("no jobs; store some with: rota job apply PATH")
+        say("no jobs; store some with: rota job apply PATH")
         return
     table(
         ["JOB", "STATE", "TRIGGER", "NEXT", "AT"],
@@ -73,7 +74,7 @@ def _show_list(jobs: Sequence[Job], now: datetime, *, more: bool) -> None:
         ],
     )
     if more:
-        print(f"there are more than {len(jobs)}; see them with --limit")
+        say(f"there are more than {len(jobs)}; see them with --limit")
 
 
 @click.command(cls=Command)
@@ -110,6 +111,8 @@ def _show_job(job: Job, runs: Sequence[Run], holds: Sequence[Hold], now: datetim
         ("jitter", f"up to {schedule.jitter_s:g} s" if schedule.jitter_s else ""),
         ("calendar", schedule.calendar.name if schedule.calendar else ""),
         ("params", ", ".join(f"{name}={value!r}" for name, value in made.params.items())),
+        ("source", job.source),
+        ("alarms", "; ".join(_told(it) for it in made.alarms)),
     ]
     facts(
         [
@@ -127,8 +130,13 @@ def _show_job(job: Job, runs: Sequence[Run], holds: Sequence[Hold], now: datetim
         ]
     )
     if runs:
-        print("\nlatest runs")
+        say("\nlatest runs")
         table(["RUN", "STATE", "REASON", "DUE"], [_run_row(run) for run in runs])
+
+
+def _told(alarm: JobAlarm) -> str:
+    kinds = ", ".join(map(str, alarm.kinds)) or "all"
+    return f"{kinds} to {channel_words(alarm.channel)}"
 
 
 def _run_row(run: Run) -> tuple[str | Text, ...]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,18 @@ class Globals:
     config: Path | None = None
     json: bool = False
     debug: bool = False
+
+
+def _warn_of(path: str, implied: str) -> None:
+    from rota.cli.output import say
+
+    text = f"warning: write '{path} {implied}'; without a command '{path}' will only show its help"
+    say(text, file=sys.stderr)
+
+
+def _suggestion(word: str, names: Sequence[str]) -> str:
+    near = get_close_matches(word.lower(), names, n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def globals_of(ctx: click.Context) -> Globals:
@@ -82,15 +97,56 @@ class NobodyReads(Exception):
     """Whoever read the output has gone."""
 
 
+ALIASES = {"ls": "list", "rm": "delete", "remove": "delete", "describe": "show", "get": "show", "log": "logs"}
+"""What people type out of habit. It counts where a group has the command that is meant, and none of that name."""
+
+
 class Group(click.Group):
-    """A group that takes the global options too, and knows some commands only by the module that has them."""
+    """A group that takes the global options too, and knows some commands only by the module that has them.
+
+    `shortcuts` are words of this group that stand for others (`status` for `cluster show`). `implied` is the command
+    that options without a command once meant; they still do, with a warning.
+    """
 
     command_class = Command
 
-    def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        lazy: dict[str, tuple[str, str]] | None = None,
+        shortcuts: dict[str, str] | None = None,
+        implied: str = "",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.params += _global_options()
         self._lazy = {name: it for name, it in (lazy or {}).items() if importlib.util.find_spec(it[0]) is not None}
+        self._shortcuts = shortcuts or {}
+        self._implied = implied
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = {*self.list_commands(ctx), *ALIASES, "-h", "--help"}
+        if (
+            self._implied
+            and not ctx.resilient_parsing
+            and all(it.startswith("-") for it in args[:1])
+            and not words.intersection(args)
+        ):
+            _warn_of(ctx.command_path, self._implied)
+            args = [self._implied, *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word, names = args[0], self.list_commands(ctx)
+        if word not in names and word in self._shortcuts:
+            args = [*self._shortcuts[word].split(), *args[1:]]
+        elif word not in names and ALIASES.get(word) in names:
+            args = [ALIASES[word], *args[1:]]
+        elif word not in names and not word.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {word!r}.{_suggestion(word, [*names, *self._shortcuts])}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Keep click from taking a closed pipe for an error of ours."""

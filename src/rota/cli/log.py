@@ -1,4 +1,5 @@
-"""Log lines: for people as `time level event key=value`, for programs as JSON. Passwords never get into them."""
+"""Log lines: for people as `time level event key=value`, for programs as JSON. Passwords never get into them: every
+value is masked before it is encoded. Nor do control characters that somebody else wrote."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any
 
 import structlog
 
-from rota.cli.words import masked
+from rota.cli.terminal import plain, plain_json
+from rota.core.masking import HIDDEN, is_secret_name, without_passwords
 
 Event = MutableMapping[str, Any]
 
@@ -22,6 +24,7 @@ def start(log_format: str, *, sink: Callable[[str], None] | None = None) -> None
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
             structlog.processors.format_exc_info,
+            _mask,
             _as_json if log_format == "json" else _as_text,
         ],
         logger_factory=lambda *_: _Lines(write),
@@ -36,7 +39,7 @@ class _Lines:
         self._write = write
 
     def msg(self, message: str) -> None:
-        self._write(masked(message))
+        self._write(message)
 
     debug = info = warning = error = critical = msg
 
@@ -45,17 +48,35 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def _mask(_: object, __: str, event: Event) -> Event:
+    return {name: HIDDEN if _is_secret(name, value) else _masked(value) for name, value in event.items()}
+
+
+def _is_secret(name: str, value: object) -> bool:
+    return isinstance(value, str) and bool(value) and is_secret_name(name)
+
+
+def _masked(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, dict):
+        return {str(name): HIDDEN if _is_secret(str(name), it) else _masked(it) for name, it in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_masked(it) for it in value]
+    return without_passwords(str(value))
+
+
 def _as_json(_: object, __: str, event: Event) -> str:
-    return json.dumps(event, default=str, ensure_ascii=False)
+    return plain_json(json.dumps(event, ensure_ascii=False))
 
 
 def _as_text(_: object, __: str, event: Event) -> str:
     at, level, what = event.pop("at"), event.pop("level"), event.pop("event")
     trace = event.pop("exception", None)
     pairs = "".join(f" {key}={_value(value)}" for key, value in event.items())
-    return f"{at} {level:<7} {what}{pairs}" + (f"\n{trace}" if trace else "")
+    return plain(f"{at} {level:<7} {what}{pairs}" + (f"\n{trace}" if trace else ""))
 
 
 def _value(value: object) -> str:
-    text = str(value)
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return text if text and all(char.isprintable() and char not in " \"'=" for char in text) else json.dumps(text)

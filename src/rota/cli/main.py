@@ -13,7 +13,7 @@ from rota.cli.lazy import Globals, Group, NobodyReads
 
 COMMANDS = {
     "up": ("rota.cli.up", "Run jobs of a file or folder here, and watch them."),
-    "node": ("rota.cli.node", "Run one node of a cluster; list, drain, undrain, sweep."),
+    "node": ("rota.cli.node", "Start a node of a cluster; list, drain, undrain, sweep."),
     "job": ("rota.cli.job", "Apply, list, show, preview, pause, resume, trigger, delete, claim, release."),
     "run": ("rota.cli.run", "List, show, explain, cancel, retry what was fired; read its output."),
     "cluster": ("rota.cli.cluster", "Show, rebalance, pause, resume, examine the cluster as a whole."),
@@ -24,14 +24,34 @@ COMMANDS = {
     "config": ("rota.cli.config", "Show the configuration."),
     "bench": ("rota.cli.bench", "Measure."),
     "sim": ("rota.cli.sim", "Try the product under faults in virtual time; what scale costs."),
+    "completion": ("rota.cli.completion", "Print what makes a shell complete these words."),
 }
 
-EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in faults.EXIT_CODES)
+SHORTCUTS = {
+    "status": "cluster show",
+    "doctor": "cluster doctor",
+    "ls": "job list",
+    "ps": "run list",
+    "logs": "run logs",
+    "jobs": "job list",
+    "runs": "run list",
+    "nodes": "node list",
+    "apply": "job apply",
+    "trigger": "job trigger",
+}
+
+EPILOG = (
+    "\b\nShortcuts:\n"
+    + "\n".join(f"  {word:<8} {meaning}" for word, meaning in SHORTCUTS.items())
+    + "\n\n\b\nExit codes:\n"
+    + "\n".join(f"  {code:<4} {meaning}" for code, meaning in faults.EXIT_CODES)
+)
 
 
 @click.group(
     cls=Group,
     lazy=COMMANDS,
+    shortcuts=SHORTCUTS,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

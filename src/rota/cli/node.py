@@ -1,4 +1,4 @@
-"""`rota node`: one node of a cluster, until it is told to stop; and what can be asked of nodes."""
+"""`rota node`: what can be asked of nodes; `rota node start`: one node of a cluster, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.lazy import Group, Seconds
+from rota.cli.lazy import Command, Group, Seconds
 from rota.cli.output import as_json
 from rota.cli.session import configuration, opened
-from rota.cli.words import masked
+from rota.core.masking import without_passwords
 
 if TYPE_CHECKING:
     from rota.config import Config
@@ -18,15 +18,27 @@ if TYPE_CHECKING:
 
 @click.group(
     cls=Group,
-    invoke_without_command=True,
+    implied="start",
     lazy={
+        "start": ("rota.cli.node", "Run one node of a cluster, until it is told to stop."),
         "list": ("rota.cli.node_show", "List the nodes of the cluster."),
         "drain": ("rota.cli.node_drain", "Put nodes on the offline list."),
         "undrain": ("rota.cli.node_drain", "Take nodes off it."),
         "sweep": ("rota.cli.node_show", "Clear what earlier nodes left on this host."),
     },
 )
+def node() -> None:
+    """Start a node of a cluster; list, drain, undrain nodes; clear what earlier ones left."""
+
+
+@click.command(cls=Command)
 @click.option("--name", metavar="NAME", help="The name of this node in the history. [default: host and process id]")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="What it serves. [default: port 7700 of the address of this host that leads to the store]",
+)
+@click.option("--advertise", metavar="HOST[:PORT]", help="Where the other nodes reach it. [default: where it listens]")
 @click.option("--coordinator", metavar="URL", help="zookeeper://HOST:PORT or etcd://HOST:PORT. [default: the store]")
 @click.option("--placement", metavar="KIND", help="How schedulers share the jobs: claim, scope, beat or none.")
 @click.option("--faults", metavar="N", help="How many schedulers may die and the others still hold all jobs.")
@@ -34,15 +46,18 @@ if TYPE_CHECKING:
 @click.option("--weight", metavar="W", help="How much of the jobs it should have, beside the others. [default: 1]")
 @click.option("--group", metavar="GROUP", help="The group of executors that it belongs to.")
 @click.option("--number", metavar="N", help="Its number within the group. [default: the lowest that is free]")
+@click.option("--roles", metavar="ROLES", help="What it does: all, scheduler or executor. [default: all]")
 @click.option("--seats", metavar="N", help="How many items it executes at a time; 0: none.")
 @click.option("--definitions", metavar="PATH", help="A file or folder of definitions, applied whenever it changes.")
 @click.option("--app", "app", metavar="FILE", help="A Python file with an app, applied likewise.")
 @click.option("--seconds", type=Seconds(), help="Stop after so many seconds.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How log lines are written. [default: text]")
 @click.pass_context
-def node(
+def start(
     ctx: click.Context,
     name: str | None,
+    listen: str | None,
+    advertise: str | None,
     coordinator: str | None,
     placement: str | None,
     faults: str | None,
@@ -50,6 +65,7 @@ def node(
     weight: str | None,
     group: str | None,
     number: str | None,
+    roles: str | None,
     seats: str | None,
     definitions: str | None,
     app: str | None,
@@ -57,13 +73,13 @@ def node(
     log_format: str | None,
 ) -> None:
     """Run one node: fire due jobs, execute what is dispatched, keep definitions applied. It waits for its store, and
-    goes on after outages. With a command: ask about nodes."""
-    if ctx.invoked_subcommand is not None:
-        return
+    goes on after outages. Ctrl-C lets what runs finish; a second one stops it at once."""
     from rota.cli import log, serve
 
     flags = {
         "node.name": name,
+        "node.listen": listen,
+        "node.advertise": advertise,
         "coordinator.url": coordinator,
         "placement.kind": placement,
         "placement.faults": faults,
@@ -71,6 +87,7 @@ def node(
         "placement.weight": weight,
         "executor.group": group,
         "executor.number": number,
+        "node.roles": roles,
         "executor.seats": seats,
         "definitions.path": definitions,
     }
@@ -85,9 +102,10 @@ def node(
 async def run_node(config: Config, paths: list[str], seconds: float | None) -> None:
     """Run a node until told to stop."""
     from rota.cli.serve import Stopping, log, run_host, wait_for_store
+    from rota.wiring import conceal, scheduler
     from rota.wiring import node as assembled
-    from rota.wiring import scheduler
 
+    conceal()
     stopping = Stopping()
     stopping.listen()
     if seconds is not None:
@@ -97,6 +115,13 @@ async def run_node(config: Config, paths: list[str], seconds: float | None) -> N
             return
         firing = scheduler(session.store, session.clock, config)
         host = await assembled(session.store, session.clock, config, paths, firing)
-        log.info("node started", node=config.node.name, store=masked(config.store.url))
+        log.info("node started", node=config.node.name, store=without_passwords(config.store.url))
         await run_host(host, stopping)
-        log.info("node stopped", node=config.node.name, fired=firing.fired, finished=host.finished)
+        log.info(
+            "node stopped",
+            node=config.node.name,
+            fired=firing.fired,
+            missed=firing.missed,
+            skipped=firing.skipped,
+            finished=host.finished,
+        )

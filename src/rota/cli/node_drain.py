@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import click
 
 from rota.cli.lazy import Command, Seconds
-from rota.cli.output import as_json, say_json
+from rota.cli.output import as_json, say, say_json
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
 from rota.cli.words import count
@@ -110,4 +110,4 @@ def _tell(ctx: click.Context, wanted: Sequence[str], seen: Seen) -> None:
         where = "on" if roles else "off"
         part = f" as {roles[0]}" if len(roles) == 1 else ""
         state = f"it is {states[name]}" if name in states else "no node of that name is here now"
-        print(f"{name} is {where} the offline list{part}; {state}")
+        say(f"{name} is {where} the offline list{part}; {state}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, say_json, table
+from rota.cli.output import as_json, coloured, say, say_json, table
 from rota.cli.session import COORDINATOR_OPTION, Session, ask, configuration
 from rota.cli.shapes import former_shape, node_shape
 from rota.cli.words import count, relative, short
@@ -29,34 +30,37 @@ ALIVE = (NodeState.ONLINE, NodeState.DRAINING)
 def list_(ctx: click.Context, gone: bool) -> None:
     """List the nodes of the cluster."""
 
-    async def work(session: Session) -> tuple[Members, tuple[Peer, ...]]:
-        return await session.control.nodes(gone=gone), await session.control.former_schedulers()
+    async def work(session: Session) -> tuple[Members, Mapping[int, int], tuple[Peer, ...]]:
+        control = session.control
+        return await control.nodes(gone=gone), await control.seats_taken(), await control.former_schedulers()
 
-    members, peers = ask(ctx, work, coordinated=gone)
+    members, taken, peers = ask(ctx, work, coordinated=gone)
     known = {it.joined.name for it in members.nodes}
     others = [peer for peer in peers if peer.name not in known]
     if as_json(ctx):
-        say_json([*(node_shape(it) for it in members.nodes), *map(former_shape, others)])
+        nodes = [{**node_shape(it), "seats_taken": taken.get(it.id, 0)} for it in members.nodes]
+        say_json([*nodes, *map(former_shape, others)])
     elif not members.nodes and not others:
-        print("no nodes; start one with: rota node")
+        say("no nodes; start one with: rota node start")
     else:
-        heads = ["NODE", "STATE", "GROUP", "SEATS", "BUSY", "BOUNDARY", "HOST", "JOINED", "LEASE"]
-        table(heads, [*(_row(it, members.now) for it in members.nodes), *map(_former_row, others)])
+        heads = ["NODE", "STATE", "ROLES", "GROUP", "SEATS", "BUSY", "BOUNDARY", "HOST", "JOINED", "LEASE"]
+        table(heads, [*(_row(it, taken, members.now) for it in members.nodes), *map(_former_row, others)])
 
 
 def _former_row(it: Peer) -> tuple[str | Text, ...]:
     """A scheduler that only the coordinator remembers."""
-    return it.name, coloured(NodeState.OFFLINE), "-", "-", "-", "-", it.address or "-", "-", "-"
+    return it.name, coloured(NodeState.OFFLINE), "-", "-", "-", "-", "-", it.address or "-", "-", "-"
 
 
-def _row(it: Node, now: datetime) -> tuple[str | Text, ...]:
-    seats = str(it.joined.seats) if it.joined.seats else "-"
+def _row(it: Node, taken: Mapping[int, int], now: datetime) -> tuple[str | Text, ...]:
+    seats = f"{taken.get(it.id, 0)}/{it.joined.seats}" if it.joined.seats else "-"
     boundary = it.joined.boundary or "-"
     host = f"{it.joined.place.host}, pid {it.joined.place.pid}"
     busy = f"{it.busy:.1f} %" if it.state in ALIVE else "-"
     return (
         it.joined.name,
         coloured(it.state),
+        it.joined.digests.get("roles", "all"),
         f"{it.joined.group} {it.joined.number or ''}".rstrip(),
         seats,
         busy,
@@ -96,7 +100,7 @@ def sweep(ctx: click.Context) -> None:
         return
     for former in swept.formers:
         empty = "nothing of it is left" if former.empty else f"not seen empty: {former.why}"
-        print(f"node {former.agent.node}, pid {former.agent.agent.pid}: {count(former.trees, 'tree')} cleared; {empty}")
+        say(f"node {former.agent.node}, pid {former.agent.agent.pid}: {count(former.trees, 'tree')} cleared; {empty}")
     for folder in swept.unreadable:
-        print(f"{folder} does not say whose it is; look at it and remove it")
-    print(f"{count(len(swept.formers), 'former node')} swept, {swept.living} alive")
+        say(f"{folder} does not say whose it is; look at it and remove it")
+    say(f"{count(len(swept.formers), 'former node')} swept, {swept.living} alive")

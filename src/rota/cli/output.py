@@ -1,15 +1,17 @@
-"""Answers: JSON for programs, tables for people. Nothing that came from outside is taken for markup."""
+"""Answers: JSON for programs, tables for people. Nothing that came from outside is taken for markup, or reaches a
+terminal as an escape code: whatever a command prints goes through here."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from rota.cli.lazy import globals_of
+from rota.cli.terminal import plain, plain_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -47,7 +49,17 @@ def as_json(ctx: click.Context) -> bool:
 
 
 def say_json(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    print(plain_json(json.dumps(value, ensure_ascii=False, indent=2)))
+
+
+def say_json_line(value: object) -> None:
+    """One value of a stream of them."""
+    print(plain_json(json.dumps(value, ensure_ascii=False)), flush=True)
+
+
+def say(text: str = "", *, file: TextIO | None = None, flush: bool = False) -> None:
+    """Print a text that may have come from anywhere."""
+    print(plain(text), file=file, flush=flush)
 
 
 def said(ctx: click.Context, value: object, text: str) -> None:
@@ -55,7 +67,7 @@ def said(ctx: click.Context, value: object, text: str) -> None:
     if as_json(ctx):
         say_json(value)
     else:
-        print(text)
+        say(text)
 
 
 def coloured(word: str) -> Text:
@@ -88,7 +100,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
     for column in columns:
         made.add_column(column, overflow="fold")
     for row in rows:
-        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        made.add_row(*(Text(plain(cell)) if isinstance(cell, str) else cell for cell in row))
     show(made)
 
 
@@ -101,5 +113,5 @@ def facts(pairs: Iterable[tuple[str | Text, str | Text]]) -> None:
     made.add_column(style="bold")
     made.add_column(overflow="fold")
     for name, value in pairs:
-        made.add_row(name, Text(value) if isinstance(value, str) else value)
+        made.add_row(name, Text(plain(value)) if isinstance(value, str) else value)
     show(made)

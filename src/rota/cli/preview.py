@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.output import as_json, say_json, table
+from rota.cli.output import as_json, say, say_json, table
 from rota.cli.session import Session, ask
 from rota.cli.words import iso
 from rota.errors import InvalidInput, NotFound
@@ -34,7 +34,7 @@ def show_preview(ctx: click.Context, name: JobName, count: int, path: str | None
     elif coming:
         table(["LOCAL", "UTC", "MARK"], [_row(it) for it in coming])
     else:
-        print(_why_none(definition))
+        say(_why_none(definition))
 
 
 async def _of_file(name: JobName, count: int, path: str) -> tuple[Definition, tuple[Preview, ...]]:

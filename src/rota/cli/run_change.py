@@ -6,7 +6,7 @@ import click
 
 from rota.cli.given import RUN_ID
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, say_json
+from rota.cli.output import as_json, say, say_json
 from rota.cli.session import Session, ask
 from rota.cli.shapes import run_shape
 from rota.cli.words import count, whose
@@ -32,8 +32,8 @@ def cancel(ctx: click.Context, run_ids: tuple[int, ...]) -> None:
         say_json({"runs": shapes, "items_cancelled": done.ended, "items_asked_to_stop": done.asked})
         return
     for run in runs:
-        print(f"run {run.id} ({whose(run, names.get(run.job_id))}) is {_standing(run)}")
-    print(f"{count(done.ended, 'item')} cancelled, {done.asked} asked to stop")
+        say(f"run {run.id} ({whose(run, names.get(run.job_id))}) is {_standing(run)}")
+    say(f"{count(done.ended, 'item')} cancelled, {done.asked} asked to stop")
 
 
 def _standing(run: Run) -> str:
@@ -56,6 +56,4 @@ def retry(ctx: click.Context, run_id: int, same_version: bool) -> None:
         say_json(run_shape(run, names[run.job_id]))
     else:
         why = f": {run.reason}" if run.reason else ""
-        print(
-            f"run {run.id} of {names[run.job_id]} (version {run.version}) is {run.state}{why}; it repeats run {run_id}"
-        )
+        say(f"run {run.id} of {names[run.job_id]} (version {run.version}) is {run.state}{why}; it repeats run {run_id}")

@@ -1,4 +1,4 @@
-"""`rota run explain`: why a run waits."""
+"""`rota run explain`: why a run waits, or has failed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import click
 
 from rota.cli.given import RUN_ID
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, facts, say_json, table
+from rota.cli.output import as_json, coloured, facts, say, say_json, table
 from rota.cli.session import Session, ask
 from rota.cli.shapes import Shape
-from rota.cli.words import count, iso
+from rota.cli.words import count, iso, number
 from rota.control import Explained, Reason
 
 SHOWN_MAX = 20
@@ -19,7 +19,9 @@ SHOWN_MAX = 20
 @click.argument("run_id", metavar="ID", type=RUN_ID)
 @click.pass_context
 def explain(ctx: click.Context, run_id: int) -> None:
-    """Say, for every item of a run that has not ended, what it waits for or where it runs."""
+    """Say, for every item of a run that has not ended, what it waits for or where it runs.
+
+    Of a run that has failed: why."""
 
     async def work(session: Session) -> Explained:
         return await session.control.explain(run_id)
@@ -29,27 +31,30 @@ def explain(ctx: click.Context, run_id: int) -> None:
         say_json({"run": run_id, "state": str(told.run.state), "reasons": [_shape(it) for it in told.reasons]})
         return
     facts([("run", str(run_id)), ("state", coloured(told.run.state))])
-    print()
+    say()
     _show(told)
 
 
 def _show(told: Explained) -> None:
     if not told.reasons:
-        print("none of its items is live; the run ends in a moment")
+        say("none of its items is live; the run ends in a moment")
         return
-    if told.reasons[0].item_id is None:
-        print(told.reasons[0].text)
+    for it in told.reasons:
+        if it.item_id is None:
+            say(it.text)
+    items = [it for it in told.reasons if it.item_id is not None]
+    if not items:
         return
-    numbered = any(it.number for it in told.reasons)
+    numbered = any(number(it) for it in items)
     heads = ["ITEM", "NUMBER" if numbered else "TASK", "WHY"]
-    table(heads, [_row(it, numbered=numbered) for it in told.reasons[:SHOWN_MAX]])
-    if len(told.reasons) > SHOWN_MAX:
-        print(f"… {count(len(told.reasons) - SHOWN_MAX, 'more item')}; --json shows all")
+    table(heads, [_row(it, numbered=numbered) for it in items[:SHOWN_MAX]])
+    if len(items) > SHOWN_MAX:
+        say(f"… {count(len(items) - SHOWN_MAX, 'more item')}; --json shows all")
 
 
 def _row(it: Reason, *, numbered: bool) -> tuple[str, ...]:
     place = f"{it.task}[{it.index}]" if it.index else it.task
-    return str(it.item_id), (it.number or "-") if numbered else place, it.text
+    return str(it.item_id), (number(it) or "-") if numbered else place, it.text
 
 
 def _shape(it: Reason) -> Shape:

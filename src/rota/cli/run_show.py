@@ -10,10 +10,10 @@ import click
 
 from rota.cli.given import LIMIT, RUN_ID
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, facts, say_json, table
+from rota.cli.output import as_json, coloured, facts, say, say_json, table
 from rota.cli.session import Session, ask
 from rota.cli.shapes import Shape, attempt_shape, event_shape, item_shape, lateness, run_shape
-from rota.cli.words import count, cut, duration, reason, short, size, whose
+from rota.cli.words import arguments, cause, count, cut, duration, key, number, reason, short, size, whose
 from rota.control import RunDetail, job_name
 from rota.model.job import JobName
 from rota.model.plan import RunFilter
@@ -59,7 +59,7 @@ def list_(ctx: click.Context, job: str | None, state: str | None, limit: int, be
 
 def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool) -> None:
     if not runs:
-        print("no runs")
+        say("no runs")
         return
     table(
         ["RUN", "JOB", "STATE", "REASON", "CAUSE", "DUE", "LATE"],
@@ -69,7 +69,7 @@ def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool)
                 whose(it, names.get(it.job_id)),
                 coloured(it.state),
                 reason(it),
-                str(it.cause),
+                cause(it),
                 short(it.due_at),
                 duration(max(lateness(it), 0)),
             )
@@ -77,7 +77,7 @@ def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool)
         ],
     )
     if more:
-        print(f"there are more; go on with: --before {runs[-1].id}")
+        say(f"there are more; go on with: --before {runs[-1].id}")
 
 
 @click.command(cls=Command)
@@ -109,6 +109,7 @@ def _shape(detail: RunDetail) -> Shape:
 def _show_run(detail: RunDetail) -> None:
     it = detail.run
     optional = [
+        ("key", key(it)),
         ("reason", reason(it)),
         ("slot", short(it.slot_at) if it.slot_at else ""),
         ("last slot", short(it.last_slot_at) if it.slots > 1 else ""),
@@ -116,7 +117,7 @@ def _show_run(detail: RunDetail) -> None:
         ("cancel", f"asked at {short(it.cancel_at)}" if it.cancel_at else ""),
         ("params", ", ".join(f"{name}={value!r}" for name, value in it.params.items())),
         ("quota", f"{it.work.tenant}/{it.work.quota}" if it.work else ""),
-        ("handler", (it.work.handler or "on_start; finished from outside") if it.work else ""),
+        ("handler", (it.work.handler or "on_start; finished from outside") if it.work and not it.work.call else ""),
     ]
     version = f" (version {it.version})" if detail.job else ""
     facts(
@@ -124,7 +125,7 @@ def _show_run(detail: RunDetail) -> None:
             ("run", str(it.id)),
             ("job", f"{whose(it, detail.job)}{version}"),
             ("state", coloured(it.state)),
-            ("cause", f"{it.cause} {it.key}"),
+            ("cause", cause(it)),
             ("due", short(it.due_at)),
             ("recorded", f"{short(it.created_at)} ({duration(max(lateness(it), 0))} late)"),
             *((name, value) for name, value in optional if value),
@@ -134,16 +135,16 @@ def _show_run(detail: RunDetail) -> None:
         _show_items(detail)
     if detail.attempts:
         _show_attempts(detail)
-    print("\nhistory")
+    say("\nhistory")
     table(["AT", "WHAT", "BY", "DETAILS"], [(short(e.at), e.kind, e.actor, _details(e.data)) for e in detail.history])
 
 
 def _show_items(detail: RunDetail) -> None:
-    numbered = any(item.number for item in detail.items)
-    print("\nitems" + (f": {_tally(detail)}" if len(detail.items) > 1 else ""))
-    heads = ["ITEM", "NUMBER" if numbered else "TASK", "STATE", "NODE", "START BY", "RESULT"]
+    head = _head(detail)
+    say("\nitems" + (f": {_tally(detail)}" if len(detail.items) > 1 else ""))
+    heads = ["ITEM", head, "STATE", "NODE", "START BY", "RESULT"]
     ordered = sorted(detail.items, key=lambda item: _DULL.get(_state(detail, item), 0))
-    rows = [_item_row(detail, item, numbered=numbered) for item in ordered[:SHOWN_MAX]]
+    rows = [_item_row(detail, item, head) for item in ordered[:SHOWN_MAX]]
     table(heads, rows)
     _say_more(len(detail.items), "item")
 
@@ -153,11 +154,19 @@ def _tally(detail: RunDetail) -> str:
     return ", ".join(f"{number} {state}" for state, number in states.most_common())
 
 
-def _item_row(detail: RunDetail, item: Item, *, numbered: bool) -> tuple[str | Text, ...]:
+def _head(detail: RunDetail) -> str:
+    """What tells the items of a run apart: how a task was called, whatever number a client gave it, or the task."""
+    if detail.run.work is not None and detail.run.work.call:
+        return "ARGUMENTS"
+    return "NUMBER" if any(map(number, detail.items)) else "TASK"
+
+
+def _item_row(detail: RunDetail, item: Item, head: str) -> tuple[str | Text, ...]:
     place = f"{item.task}[{item.index}]" if item.index else item.task
+    named = {"ARGUMENTS": lambda: cut(arguments(item.info)), "NUMBER": lambda: number(item) or "-"}
     return (
         str(item.id),
-        (item.number or "-") if numbered else place,
+        named.get(head, lambda: place)(),
         coloured(_state(detail, item)),
         _node(detail, item) or "-",
         short(item.start_by_at),
@@ -180,10 +189,18 @@ def _node(detail: RunDetail, item: Item) -> str | None:
 
 
 def _show_attempts(detail: RunDetail) -> None:
-    print("\nattempts")
+    say("\nattempts")
     rows = [_attempt_row(it) for it in detail.attempts[-SHOWN_MAX:]]
     table(["ITEM", "ATTEMPT", "OUTCOME", "NODE", "STARTED", "TOOK", "CODE", "LOG", "MESSAGE"], rows)
     _say_more(len(detail.attempts), "attempt")
+    _show_whole(detail.attempts)
+
+
+def _show_whole(attempts: Sequence[AttemptRecord]) -> None:
+    """What the last attempt said, if there was no room for it in its line."""
+    last = attempts[-1]
+    if last.message and cut(last.message) != last.message.strip():
+        say(f"\nwhat attempt {last.attempt} at item {last.item_id} ended with\n{last.message.rstrip()}")
 
 
 def _attempt_row(it: AttemptRecord) -> tuple[str | Text, ...]:
@@ -206,8 +223,9 @@ def _attempt_row(it: AttemptRecord) -> tuple[str | Text, ...]:
 
 def _say_more(number: int, noun: str) -> None:
     if number > SHOWN_MAX:
-        print(f"… {count(number - SHOWN_MAX, f'more {noun}')}; --json shows all")
+        say(f"… {count(number - SHOWN_MAX, f'more {noun}')}; --json shows all")
 
 
 def _details(data: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in data.items())
+    """What an event says; why there is a run, and its key, is told above."""
+    return ", ".join(f"{name}={value}" for name, value in data.items() if name not in ("cause", "key"))

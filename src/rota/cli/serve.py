@@ -12,24 +12,28 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import click
 import structlog
 
 from rota.cli.faults import INTERRUPTED
-from rota.errors import InvalidInput, StoreUnavailable
+from rota.errors import CoordinatorLost, InvalidInput, StoreDenied, StoreUnavailable
 
 if TYPE_CHECKING:
     from rota.cli.session import Session
     from rota.loops.host import Host
+    from rota.model.work import Attempt
 
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 _SWITCH_S = 0.0005
 """The thread of an SQLite store lets go of the interpreter at every row, and waits this long to get it back."""
+
+NAMED_MAX = 5
+"""How many runs are named when a node waits for their end."""
 
 log = structlog.get_logger()
 
@@ -88,14 +92,63 @@ class Stopping:
             os._exit(INTERRUPTED)
 
 
-async def run_host(host: Host, stopping: Stopping) -> None:
+class Firing(Protocol):
+    """What counts runs and slots."""
+
+    fired: int
+    missed: int
+    skipped: int
+
+
+def tally(firing: Firing) -> str:
+    """What a scheduler has done, in words: `12 ran, 127 missed`."""
+    words = [f"{firing.fired} ran"]
+    words += [f"{firing.missed} missed"] if firing.missed else []
+    words += [f"{firing.skipped} skipped"] if firing.skipped else []
+    return ", ".join(words)
+
+
+def waiting_for(in_hand: Collection[Attempt]) -> str:
+    """What a node that was told to stop waits for, in words."""
+    runs = sorted({(it.run_id, it.name) for it in in_hand})
+    shown = ", ".join(f"run {run_id} ({name})" if name else f"run {run_id}" for run_id, name in runs[:NAMED_MAX])
+    more = f" and {len(runs) - NAMED_MAX} more" if len(runs) > NAMED_MAX else ""
+    return f"stopping: waits for {shown}{more} to end; once more ends {'them' if len(in_hand) > 1 else 'it'} at once"
+
+
+def stop_by_signal(host: Host, stopping: Stopping, *, say: Callable[[str], None] | None = None) -> None:
+    """Let a signal stop a node. Whoever sends it is told what the node still waits for, by `say` if there is somebody
+    who looks on, else in the log: at once, and again if a round was just giving it more."""
+    told: set[int] = set()
+
+    def tell() -> None:
+        in_hand = host.in_hand
+        items = {it.item_id for it in in_hand}
+        if items <= told:
+            return
+        told.update(items)
+        if say is not None:
+            say(waiting_for(in_hand))
+        else:
+            log.info(waiting_for(in_hand), items=len(in_hand))
+
+    loop = asyncio.get_running_loop()
+    stopping.hurry = host.stop_at_once
+    # Whoever reads that may be gone, and then it fails: neither stopping nor draining may fail with it.
+    host.on_given_all = lambda: loop.call_soon(tell)
+    stopping.then(host.stop)
+    stopping.then(tell)
+
+
+async def run_host(host: Host, stopping: Stopping, *, say: Callable[[str], None] | None = None) -> None:
     """Run a node until it has drained or was stopped; raises click.Abort if it was told twice."""
     gc.collect()
     gc.freeze()  # what was loaded so far stays: to look through it again and again would pause the node for 0.1 s
     sys.setswitchinterval(_SWITCH_S)
-    stopping.hurry = host.stop_at_once
-    stopping.then(host.stop)
+    stop_by_signal(host, stopping, say=say)
     await host.run()
+    if host.coordinator_lost:
+        raise CoordinatorLost("the coordinator was lost, and coordinator.on_lost says exit")
     if stopping.hurried:
         raise click.Abort
 
@@ -107,16 +160,20 @@ async def prepare(session: Session) -> None:
 
 
 async def wait_for_store(session: Session, stopping: Stopping) -> bool:
-    """Prepare the store, waiting for it as long as it takes. Says whether it is there."""
+    """Prepare the store, waiting for it as long as it takes. Says whether it is there; raises StoreDenied if it lets
+    nobody in."""
     failures = 0
     while not stopping.asked.is_set():
         try:
             if await _unless_stopped(session, stopping):
                 return True
+        except StoreDenied:
+            raise  # it is there; no waiting makes a password right
         except StoreUnavailable as fault:
             rest_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)] * (0.5 + session.clock.chance() / 2)
             failures += 1
-            log.warning("waiting for the store", attempts=failures, reason=str(fault), again_in_s=round(rest_s, 2))
+            if not failures & (failures - 1):  # the first, and then after ever more of them
+                log.warning("waiting for the store", attempts=failures, reason=str(fault), again_in_s=round(rest_s, 2))
             await stopping.within(rest_s)
     return False
 

@@ -7,6 +7,7 @@ import logging
 import os
 import pwd
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from rota.cli.lazy import globals_of
+from rota.cli.output import say
 from rota.errors import StoreRefused, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -49,11 +51,17 @@ class Session(NamedTuple):
 
 
 def settings(ctx: click.Context, flags: Mapping[str, object] | None = None) -> dict[str, Sourced]:
-    """Every setting, from its strongest source."""
-    from rota.config import load
+    """Every setting, from its strongest source. A variable that means nothing is told of: it is a setting that somebody
+    believes to have set."""
+    from rota.config import exposed, load, unknown_variables
 
+    for name, nearest in unknown_variables():
+        say(f"warning: {name} is no setting of rota{f'; did you mean {nearest}?' if nearest else ''}", file=sys.stderr)
     given = globals_of(ctx)
-    return load({"store.url": given.store, **(flags or {})}, file=given.config)
+    found = load({"store.url": given.store, **(flags or {})}, file=given.config)
+    for warning in exposed(found):
+        say(f"warning: {warning}", file=sys.stderr)
+    return found
 
 
 def configuration(ctx: click.Context, flags: Mapping[str, object] | None = None) -> Config:
@@ -69,6 +77,7 @@ async def opened(config: Config, *, actor: str, coordinated: bool = False) -> As
     from rota.wiring import log_store, open_coordinator, open_store, system_clock
 
     logging.getLogger("asyncmy").setLevel(logging.ERROR)  # it repeats every note of the server as a warning
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # the node tells of an outage in its own words
     clock = system_clock()
     if config.store.url == "memory:" and not config.store.may_forget:
         raise StoreRefused("memory: forgets everything when the process ends; use sqlite:///rota.db")
@@ -86,10 +95,21 @@ async def opened(config: Config, *, actor: str, coordinated: bool = False) -> As
         await store.close()
 
 
-def ask(ctx: click.Context, work: Callable[[Session], Awaitable[T]], *, coordinated: bool = False) -> T:
-    """Do something with a store that is there and fit for use; `coordinated`: with the coordinator too."""
-    config = configuration(ctx, {"coordinator.url": ctx.meta.get(_COORDINATOR)})
+def ask(
+    ctx: click.Context,
+    work: Callable[[Session], Awaitable[T]],
+    *,
+    coordinated: bool = False,
+    flags: Mapping[str, object] | None = None,
+) -> T:
+    """Do something with a store that is there and fit for use; `coordinated`: with the coordinator too; `flags` are
+    settings that the command line gives."""
+    from rota.cli import log
+    from rota.cli.output import as_json
+
+    config = configuration(ctx, {"coordinator.url": ctx.meta.get(_COORDINATOR), **(flags or {})})
     refuse_missing_file(config.store.url)
+    log.start("json" if as_json(ctx) else "text")  # to stderr: what was left out because it cannot be read
 
     async def asked() -> T:
         async with opened(config, actor=person(), coordinated=coordinated) as session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rota.cli.words import iso, trigger
+from rota.cli.words import cause, iso, trigger
 from rota.model.cluster import Peer
 from rota.model.job import Job, JobName
 from rota.model.node import Node
@@ -34,6 +34,7 @@ def job_shape(job: Job) -> Shape:
         "digest": job.digest,
         "created_at": iso(job.created_at),
         "changed_at": iso(job.changed_at),
+        "source": job.source or None,
     }
 
 
@@ -44,15 +45,15 @@ def definition_shape(job: Job) -> Shape:
 
 
 def run_shape(run: Run, job: JobName | None) -> Shape:
-    """A run; one of an assignment has no job."""
+    """A run; that of a call has the name of the task, that of an assignment none."""
     tenant = job.tenant if job is not None else None if run.work is None else run.work.tenant
     return {
         "id": run.id,
-        "job": None if job is None else str(job),
+        "job": run.called or None if job is None else str(job),
         "job_id": run.job_id,
         "tenant": tenant,
         "version": run.version,
-        "cause": str(run.cause),
+        "cause": cause(run),
         "key": run.key,
         "state": str(run.state),
         "reason": None if run.reason is None else str(run.reason),
@@ -91,8 +92,9 @@ def item_shape(item: Item, live: Queued | None = None, node: str | None = None) 
         "expires_at": None if live is None else iso(live.expires_at),
         "cancel_at": None if live is None else iso(live.cancel_at),
         "ended_at": iso(item.ended_at),
-        "result": _json(item.result),
+        "result": item.value,
         "message": item.message,
+        "traceback": item.traceback,
     }
 
 
@@ -131,6 +133,7 @@ def node_shape(node: Node) -> Shape:
         "id": node.id,
         "name": joined.name,
         "state": str(node.state),
+        "roles": joined.digests.get("roles", "all"),
         "group": joined.group,
         "number": joined.number or None,
         "seats": joined.seats,
@@ -150,9 +153,11 @@ def former_shape(peer: Peer) -> Shape:
     """A scheduler of which nothing is left but what the coordinator remembers."""
     unknown = (
         "id",
+        "roles",
         "group",
         "number",
         "seats",
+        "seats_taken",
         "busy",
         "pid",
         "boundary",

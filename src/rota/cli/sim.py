@@ -1,4 +1,4 @@
-"""`rota sim`: the product under simulation: virtual time, faults from a seed, judges outside of it."""
+"""`rota sim run|scale`: the product under simulation: virtual time, faults from a seed, judges outside of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rota.cli.lazy import Group
-from rota.cli.output import as_json, facts, say_json, table
+from rota.cli.output import as_json, facts, say, say_json, table
 from rota.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -25,7 +25,12 @@ SHOWN_MAX = 5
 """How many failing seeds are shown with their smallest plans: each costs some dozens of simulations."""
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=Group, implied="run")
+def sim() -> None:
+    """Try the product under faults in virtual time; what scale costs."""
+
+
+@sim.command()
 @click.option("--seeds", type=click.IntRange(1, 100_000_000), help="how many  [default: 100; with --seed 1]")
 @click.option("--seed", type=click.IntRange(0, 2**53), help="the first  [default: 1]")
 @click.option("--placement", type=click.Choice(["claim", "scope", "beat"]), help="[default: all in turn]")
@@ -34,7 +39,7 @@ SHOWN_MAX = 5
 @click.option("--trace", is_flag=True, help="with one seed: print its plan and all that happens")
 @click.option("--jobs", type=click.IntRange(1, 256), help="processes  [default: one for each processor]")
 @click.pass_context
-def sim(
+def run(
     ctx: click.Context,
     seeds: int | None,
     seed: int | None,
@@ -48,8 +53,6 @@ def sim(
 
     Each seed is a small cluster, 120 seconds and a plan of at least 5 faults. Exit code 1: a promise was broken.
     """
-    if ctx.invoked_subcommand is not None:
-        return
     from rota.model.cluster import Placement
     from rota.sim.plan import Mode
     from rota.sim.verdict import cases
@@ -105,10 +108,10 @@ def _one(ctx: click.Context, case: Case, only: str | None) -> int:
         return int(bool(violations))
     _show_plan(scenario)
     for line in history.trace():
-        print(line)
+        say(line)
     for violation in violations:
-        print(f"violation: {violation}")
-    print(f"hash {history.hash()}")
+        say(f"violation: {violation}")
+    say(f"hash {history.hash()}")
     return int(bool(violations))
 
 
@@ -143,13 +146,13 @@ def _explain(it: Verdict, *, shrink: bool) -> None:
     from rota.sim.plan import draw
     from rota.sim.verdict import shrunk
 
-    print(f"\n{it.violations[0]}\n  {it.case.command}", file=sys.stderr)
+    say(f"\n{it.violations[0]}\n  {it.case.command}", file=sys.stderr)
     if shrink:
         scenario = draw(*it.case)
         kept = shrunk(scenario, it.violations[0].kind)
-        print(f"  smallest plan: {it.case.command} --only {','.join(map(str, kept)) or 'none'}", file=sys.stderr)
+        say(f"  smallest plan: {it.case.command} --only {','.join(map(str, kept)) or 'none'}", file=sys.stderr)
         for place in kept:
-            print(f"    {scenario.faults[place]}", file=sys.stderr)
+            say(f"    {scenario.faults[place]}", file=sys.stderr)
 
 
 def _places(text: str, count: int) -> list[int]:
@@ -164,15 +167,15 @@ def _places(text: str, count: int) -> list[int]:
 
 
 def _show_plan(scenario: Scenario) -> None:
-    print(f"{scenario.nodes} nodes with {scenario.seats} seats, placement {scenario.placement}, caps {scenario.caps}")
+    say(f"{scenario.nodes} nodes with {scenario.seats} seats, placement {scenario.placement}, caps {scenario.caps}")
     for number, job in enumerate(scenario.jobs, start=1):
-        print(f"job {number}: every {job.every_s} s, {job.work_s:g} s of work, tenant {job.tenant}, {job.overlap}")
+        say(f"job {number}: every {job.every_s} s, {job.work_s:g} s of work, tenant {job.tenant}, {job.overlap}")
     for place, fault in enumerate(scenario.faults):
-        print(f"fault {place}: {fault}")
+        say(f"fault {place}: {fault}")
 
 
 def _show_scale(found: Sequence[Moved], nodes: int, jobs: int, sample: int) -> None:
-    print(f"{jobs:,} jobs on {nodes:,} schedulers; what is hashed is measured on {sample:,} jobs\n")
+    say(f"{jobs:,} jobs on {nodes:,} schedulers; what is hashed is measured on {sample:,} jobs\n")
     columns = ("placement", "moved by join", "by leave", "by crash", "max/mean", "re-owned in", "operations")
     rows = [
         (

@@ -9,7 +9,7 @@ import click
 from rota.cli.lazy import Group
 from rota.cli.output import said
 from rota.cli.session import ask, configuration, opened, person
-from rota.cli.words import masked
+from rota.core.masking import without_passwords
 
 
 @click.group(cls=Group)
@@ -28,7 +28,30 @@ def migrate(ctx: click.Context) -> None:
             await session.store.migrate()
 
     asyncio.run(work())
-    said(ctx, {"store": masked(config.store.url), "migrated": True}, "the store has the schema of this release")
+    said(
+        ctx,
+        {"store": without_passwords(config.store.url), "migrated": True},
+        "the store has the schema of this release",
+    )
+
+
+@store.command()
+@click.pass_context
+def restored(ctx: click.Context) -> None:
+    """Say that the store was restored from a backup: no id, round or token that was ever given comes again.
+
+    Run it once after a restore, before the nodes start.
+    """
+    config = configuration(ctx)
+
+    async def work() -> int:
+        async with opened(config, actor=person()) as session:
+            await session.store.migrate()
+            return await session.store.raise_generation("somebody said that a backup was restored")
+
+    generation = asyncio.run(work())
+    text = f"the store is of generation {generation} now; the nodes may start"
+    said(ctx, {"store": without_passwords(config.store.url), "generation": generation}, text)
 
 
 @store.command()
@@ -40,5 +63,5 @@ def check(ctx: click.Context) -> None:
         """`ask` has checked already."""
 
     ask(ctx, work)
-    url = masked(configuration(ctx).store.url)
+    url = without_passwords(configuration(ctx).store.url)
     said(ctx, {"store": url, "fit": True}, f"{url} is fit for use")

@@ -8,11 +8,12 @@ import click
 
 from rota.cli.given import CAP_OPTION, RATE_OPTION, WEIGHT
 from rota.cli.lazy import Group
-from rota.cli.output import as_json, said, say_json, table
+from rota.cli.output import as_json, said, say, say_json, table
 from rota.cli.session import Session, ask
 from rota.cli.shapes import limit_shape
 from rota.cli.words import count, limit_words, rate_words
 from rota.control import KEEP, QuotaState, Removed
+from rota.errors import InvalidInput
 from rota.model.work import Limit
 
 
@@ -39,7 +40,7 @@ def set_(ctx: click.Context, name: str, quota: str, cap: Any, weight: int | None
     if as_json(ctx):
         say_json({"tenant": name, "quota": quota, **limit_shape(limit)})
     else:
-        print(f"quota {quota} of tenant {name}: {limit_words(limit)}, weight {limit.weight}")
+        say(f"quota {quota} of tenant {name}: {limit_words(limit)}, weight {limit.weight}")
 
 
 @tenant.command(name="list")
@@ -55,7 +56,7 @@ def list_(ctx: click.Context) -> None:
         say_json([_shape(it) for it in found])
         return
     if not found:
-        print("no tenants; make one with: rota tenant set NAME --cap N")
+        say("no tenants; make one with: rota tenant set NAME --cap N")
         return
     rows = [_row(it) for it in found]
     table(["TENANT", "QUOTA", "CAP", "WEIGHT", "RATE", "READY", "RUNNING"], rows)
@@ -78,10 +79,15 @@ def _shape(it: QuotaState) -> dict[str, object]:
 
 @tenant.command()
 @click.argument("name", metavar="NAME")
+@click.option("--quota", metavar="QUOTA", help="Only this quota of it.")
 @click.option("--cancel", is_flag=True, help="Cancel its unfinished runs first.")
 @click.pass_context
-def remove(ctx: click.Context, name: str, cancel: bool) -> None:
-    """Forget a tenant and its quotas. Refused while it has unfinished items, unless they shall be cancelled."""
+def remove(ctx: click.Context, name: str, quota: str | None, cancel: bool) -> None:
+    """Forget a tenant and its quotas. Refused while it has unfinished items, unless they shall be cancelled; one quota
+    also while a job names it."""
+    if quota is not None:
+        _remove_quota(ctx, name, quota, cancel=cancel)
+        return
 
     async def work(session: Session) -> Removed:
         return await session.control.remove_tenant(name, cancel=cancel)
@@ -92,3 +98,14 @@ def remove(ctx: click.Context, name: str, cancel: bool) -> None:
         text += f"; {count(done.ended, 'item')} cancelled, {done.asked} asked to stop"
     answer = {"tenant": name, "quotas": list(done.quotas)}
     said(ctx, {**answer, "items_cancelled": done.ended, "items_asked_to_stop": done.asked}, text)
+
+
+def _remove_quota(ctx: click.Context, name: str, quota: str, *, cancel: bool) -> None:
+    if cancel:
+        raise InvalidInput.of("--cancel", "cancels the runs of a whole tenant; leave out --quota")
+
+    async def work(session: Session) -> Limit:
+        return await session.control.remove_quota(name, quota)
+
+    ask(ctx, work)
+    said(ctx, {"tenant": name, "quotas": [quota]}, f"quota {quota} of tenant {name} is removed")

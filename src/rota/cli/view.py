@@ -13,6 +13,7 @@ from rich.text import Text
 
 from rota.cli.output import coloured
 from rota.cli.shapes import lateness
+from rota.cli.words import cause as cause_of
 from rota.cli.words import compact, count, reason, trigger, whose
 from rota.model.job import Job, JobName
 from rota.model.run import Run
@@ -37,7 +38,7 @@ class Seen(NamedTuple):
     runs: Sequence[Run]
     names: Mapping[int, JobName]
     last: Mapping[int, Run | None]
-    fired: int
+    tally: str
     lines: Sequence[str]
     ended: bool
 
@@ -69,7 +70,7 @@ def _header(seen: Seen) -> RenderableType:
     reach = Text("out of reach", style="bold red") if seen.trouble else Text("reachable", style="green")
     made.add_row(Text.assemble(("rota ", "bold"), seen.store), Text.assemble("store ", reach))
     jobs = f"{len(seen.jobs)}+ jobs" if seen.jobs_more else count(len(seen.jobs), "job")
-    figures = f"{jobs} · {seen.fired} fired · up {compact(int(seen.up_s))}"
+    figures = f"{jobs} · {seen.tally} · up {compact(int(seen.up_s))}"
     made.add_row(Text(f"node {seen.node} · {seen.path}", style="dim"), figures)
     return made
 
@@ -111,7 +112,7 @@ def _runs(seen: Seen, room: int, *, wide: bool) -> RenderableType:
     made.add_column("DUE (UTC)", width=12, no_wrap=True)
     made.add_column("LATE", width=7, no_wrap=True, justify="right")
     for run in seen.runs[:room]:
-        cause = [Text(run.cause)] if wide else []
+        cause = [Text(cause_of(run))] if wide else []
         name = Text(whose(run, seen.names.get(run.job_id)))
         late = Text(compact(max(lateness(run), 0)))
         due = Text(_at(run.due_at, seen.now))

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rota.control import Reason
+    from rota.model.alarm import Channel
     from rota.model.job import JobName
-    from rota.model.run import Run
+    from rota.model.run import Item, Run
     from rota.model.trigger import Rule
     from rota.model.work import Limit, Rate
 
-_PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):([^\n]*)@")
-_QUERY = re.compile(r"(?i)([?&][a-z_]*(?:password|passwd|pwd|secret|token)[a-z_]*=)[^&\s]*")
-
-
-def masked(text: str) -> str:
-    """The same text without the passwords of the URLs in it."""
-    return _QUERY.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
+_MADE_UP = re.compile("[0-9a-f]{32}")
+"""What a clock's token looks like."""
 
 
 def iso(moment: datetime | None) -> str | None:
@@ -99,10 +98,37 @@ def reason(run: Run) -> str:
 
 
 def whose(run: Run, job: JobName | None) -> str:
-    """What a run belongs to: its job, or the tenant it was assigned for."""
+    """What a run belongs to: its job, the task that was called, or the tenant it was assigned for."""
     if job is not None:
         return str(job)
-    return "-" if run.work is None else f"assigned for {run.work.tenant}"
+    if run.work is None:
+        return "-"
+    return run.called or f"assigned for {run.work.tenant}"
+
+
+def cause(run: Run) -> str:
+    """Why there is a run; a call of a task is assigned like other work, but its caller has called it."""
+    return "call" if run.called else str(run.cause)
+
+
+def key(run: Run) -> str:
+    """The key that somebody gave a run. Those that rota makes up, from the slot or by chance, tell nobody anything."""
+    from rota.model.states import Cause
+
+    own = run.key if run.work is None else run.key.removeprefix(run.work.key_prefix)
+    return "" if run.cause is Cause.SLOT or _MADE_UP.fullmatch(own) else own
+
+
+def number(item: Item | Reason) -> str:
+    """The number that a client gave an item. That of a call was made up."""
+    given = item.number or ""
+    return "" if _MADE_UP.fullmatch(given.rpartition(".")[0]) else given
+
+
+def arguments(info: str | None) -> str:
+    """What a task was called with."""
+    given = json.loads(info or "{}")
+    return ", ".join(f"{name}={value!r}" for name, value in given.items()) or "none"
 
 
 def limit_words(limit: Limit) -> str:
@@ -121,6 +147,11 @@ def size(octets: int) -> str:
         if octets >= factor:
             return f"{octets / factor:.1f} {unit}"
     return f"{octets} B"
+
+
+def channel_words(channel: Channel) -> str:
+    """Where alarms go."""
+    return shlex.join(channel.to) if channel.kind == "command" else channel.to[0]
 
 
 def cut(text: str, length: int = 80) -> str:

@@ -6,12 +6,13 @@ A request whose answer was lost is asked again here: every one of them may be re
 from __future__ import annotations
 
 from rota.control.alarms import Alarms, RuleState
-from rota.control.assigning import Answer, Assigned, AssignedItem, Assigning
+from rota.control.assigning import Answer, Assigned, AssignedItem
+from rota.control.calling import Calling, Results
 from rota.control.cluster import Cluster, Given, Released
 from rota.control.doctor import Doctor
 from rota.control.dump import Dump
 from rota.control.holding import Holding
-from rota.control.jobs import Action, Jobs
+from rota.control.jobs import Action, Jobs, sources_of
 from rota.control.limits import KEEP, AnyRate, Keep, Limits, QuotaState, Removed
 from rota.control.logs import LogPiece, Logs
 from rota.control.nodes import Load, Nodes
@@ -44,19 +45,21 @@ __all__ = [
     "Rebalance",
     "Released",
     "Removed",
+    "Results",
     "RuleState",
     "RunDetail",
     "Severity",
     "Shift",
     "job_name",
     "rate_from",
+    "sources_of",
     "strict_json",
 ]
 
 CAP_MAX = 1_000_000
 
 
-class Control(Jobs, Runs, Limits, Assigning, Nodes, Cluster, Holding, Doctor, Dump, Alarms, Logs):
+class Control(Jobs, Runs, Limits, Calling, Nodes, Cluster, Holding, Doctor, Dump, Alarms, Logs):
     """The verbs of an operator and of a client, over a store and, where it is about the cluster, a coordinator."""
 
 

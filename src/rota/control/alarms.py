@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rota.control.asking import Asking
 from rota.core.alarm import message
-from rota.errors import InvalidInput, NotFound
+from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.alarm import CLUSTER, LATE_S, MERGE_S, Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Delivery
-from rota.model.job import JobName
+from rota.model.job import Definition, JobName, job_scope
 from rota.model.value import digest
 from rota.ports import Courier
 
@@ -57,6 +58,8 @@ class Alarms(Asking):
             who = JobName(*way.to[0].split("/"))
             if not await self._again(lambda: self._store.named([who])):
                 raise NotFound(f"there is no job {who}")
+        if name is not None:
+            await self._refuse_defined(name)
         rule = await self._signed(AlarmRule(channel=way, **{"name": _own_name(scope, way), **found}))
         return await self._again(lambda: self._store.set_alarm_rule(rule))
 
@@ -67,8 +70,9 @@ class Alarms(Asking):
         return [_state(rule, [it for it in latest if it.rule == rule.name]) for rule in rules]
 
     async def told_alarms(self, *, limit: int = 100) -> tuple[tuple[Alarm, ...], dict[int, list[Delivery]]]:
-        """The newest alarms, and their deliveries by the alarm's id."""
-        alarms = await self._again(lambda: self._store.alarms(limit=limit))
+        """The newest alarms, but for levels whose beginning nobody is told, and their deliveries by the alarm's id."""
+        found = await self._again(lambda: self._store.alarms(limit=2 * limit))
+        alarms = tuple(it for it in found if it.kind is not AlarmKind.JOB_FAILING)[:limit]
         latest = (await self._again(lambda: self._store.deliveries(pending=False, limit=LATEST_MAX))).deliveries
         by_alarm: dict[int, list[Delivery]] = {}
         for it in latest:
@@ -76,8 +80,9 @@ class Alarms(Asking):
         return alarms, by_alarm
 
     async def remove_alarm(self, name: str) -> None:
-        """Forget a rule."""
+        """Forget a rule. Refused for those that a job's definition has: they are removed there."""
         await self._rule(name)
+        await self._refuse_defined(name)
         await self._again(lambda: self._store.remove_alarm_rule(name))
 
     async def test_alarm(self, name: str, courier: Courier) -> str:
@@ -87,6 +92,24 @@ class Alarms(Asking):
         text = f"this is a test of the rule {name}"
         alarm = Alarm(key=f"test:{self._clock.token()}", kind=AlarmKind.TEST, at=now, scope=rule.scope, text=text)
         return await courier.send(rule, message(name, [alarm]))
+
+    async def align_alarms(self, definitions: Sequence[Definition], gone: Sequence[JobName] = ()) -> None:
+        """Make the rules of jobs what their definitions say. What is right already is left alone."""
+        wanted = {rule.name: rule for it in definitions for rule in it.alarm_rules}
+        scopes = {job_scope(name) for name in (*(it.full_name for it in definitions), *gone)}
+        known = {it.name: it for it in await self._again(self._store.alarm_rules) if it.defined and it.scope in scopes}
+        for rule in wanted.values():
+            if rule.name not in known or not _same_rule(rule, known[rule.name]):
+                signed = await self._signed(rule)
+                await self._again(partial(self._store.set_alarm_rule, signed))
+        for name in known.keys() - wanted.keys():
+            await self._again(partial(self._store.remove_alarm_rule, name))
+
+    async def _refuse_defined(self, name: str) -> None:
+        rules = {rule.name: rule for rule in await self._again(self._store.alarm_rules)}
+        if name in rules and rules[name].defined:
+            job = rules[name].scope.removeprefix("job/")
+            raise Refused(f"the rule {name} belongs to the definition of the job {job}; change its alarms there")
 
     async def _rule(self, name: str) -> AlarmRule:
         rules = {rule.name: rule for rule in await self._again(self._store.alarm_rules)}
@@ -101,6 +124,13 @@ class Alarms(Asking):
         known = {it.name: it.channel for it in await self._again(self._store.alarm_rules)}.get(rule.name)
         secret = known.secret if known is not None and known.secret else self._clock.token()
         return msgspec.structs.replace(rule, channel=msgspec.structs.replace(rule.channel, secret=secret))
+
+
+def _same_rule(wanted: AlarmRule, known: AlarmRule) -> bool:
+    """Whether a rule is as it should be. A secret that nobody has given is the one that was made."""
+    secret = wanted.channel.secret or known.channel.secret
+    channel = msgspec.structs.replace(wanted.channel, secret=secret)
+    return msgspec.structs.replace(wanted, channel=channel, since_at=known.since_at) == known
 
 
 def _own_name(scope: str, channel: Channel) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from rota.errors import CoordinatorUnavailable, StoreUnavailable
+from rota.model.run import Run
+from rota.model.states import RunState
 from rota.ports import Clock, Coordinator, LogStore, Store
 
 T = TypeVar("T")
@@ -23,6 +27,12 @@ class Asking:
         self._clock = clock
         self._logs = logs
         self._coordinator = coordinator
+
+    async def as_seen(self, runs: Sequence[Run]) -> tuple[Run, ...]:
+        """Runs as people see them: one that nothing was begun of waits, for a seat if for nothing else."""
+        ids = [run.id for run in runs if run.state is RunState.RUNNING]
+        waiting = await self._again(lambda: self._store.unstarted(ids)) if ids else frozenset()
+        return tuple(msgspec.structs.replace(run, state=RunState.WAITING) if run.id in waiting else run for run in runs)
 
     async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask again when there was no answer, a few times."""

@@ -6,7 +6,7 @@ A result counts once (P7): `finish` is accepted only for the attempt that is und
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -17,14 +17,13 @@ from rota.control.asking import Asking
 from rota.core.advance import Advance
 from rota.core.notice import notices
 from rota.core.retry import after
-from rota.errors import InvalidInput, Refused
+from rota.errors import InvalidInput, Refused, old_name
 from rota.model.dispatch import ItemEnd
 from rota.model.moment import micros
 from rota.model.run import Item
 from rota.model.states import ItemState, Outcome
-from rota.model.work import GENERATION_SHIFT, MESSAGE_MAX, RESULT_MAX, Assignment, Queued, Retry, Work, token_of
+from rota.model.work import MESSAGE_MAX, RESULT_MAX, Assignment, Queued, Retry, Work, token_of
 
-ATTEMPT_MASK = (1 << GENERATION_SHIFT) - 1
 ID_MAX = 2**63 - 1
 UNDER_WAY = (ItemState.ASSIGNED, ItemState.RUNNING)
 
@@ -32,15 +31,25 @@ UNDER_WAY = (ItemState.ASSIGNED, ItemState.RUNNING)
 class AssignedItem(NamedTuple):
     """An item that was assigned: by rota's name for it, and by the client's."""
 
-    uuid: str
+    id: int
     number: str
+
+    @property
+    def uuid(self) -> str:
+        """The name that `id` had in release 0.1."""
+        return old_name("AssignedItem.uuid", "id", str(self.id))
 
 
 class Assigned(NamedTuple):
-    """What one call of `assign` made."""
+    """The run that one call of `assign` made."""
 
-    run_id: int
+    id: int
     items: tuple[AssignedItem, ...]
+
+    @property
+    def run_id(self) -> int:
+        """The name that `id` had in release 0.1."""
+        return old_name("Assigned.run_id", "id", self.id)
 
 
 class Answer(StrEnum):
@@ -65,13 +74,15 @@ class Assigning(Asking):
         end_at: datetime | str | None = None,
         handler: str | None = None,
         notify: Sequence[str] = (),
+        app: str | None = None,
         key: str | None = None,
         **options: Any,
     ) -> Assigned:
         """Make one run of items for a tenant: they may start at `start_at` (now), and should have started, spread
         evenly, by `end_at`. A handler does the work; without one, `on_start` is called and the client reports the end.
 
-        `notify` names the listeners that are told of timeouts and final failures. `options` are those of a job: quota,
+        `notify` names the listeners that are told of timeouts and final failures; `app` whose they are, as
+        `tenant/project`: the tenant's default project unless told. `options` are those of a job: quota,
         group, retries (0), timeout_s (120), lost_max, hold_s, concurrency, resources. The same key assigns once.
         """
         from rota.definitions.asked import run_key
@@ -89,26 +100,30 @@ class Assigning(Asking):
             end_at=end_at,
             handler=handler,
             notify=notify,
+            app=app,
             options=options,
         )
         if wanted.start_at is None and wanted.end_at is not None:
             wanted = await self._from_now_on(wanted, is_repeatable=key is not None)
         must_exist = (wanted.work.tenant, wanted.work.quota) != ("default", "default")
-        run = await self._again(lambda: self._store.assign(wanted, quota_must_exist=must_exist))
+        return await self._assigned(wanted, quota_must_exist=must_exist)
+
+    async def _assigned(self, wanted: Assignment, *, quota_must_exist: bool) -> Assigned:
+        run = await self._again(lambda: self._store.assign(wanted, quota_must_exist=quota_must_exist))
         items = await self._again(lambda: self._store.items(run.id))
-        return Assigned(run.id, tuple(AssignedItem(str(item.id), item.number or "") for item in items))
+        return Assigned(run.id, tuple(AssignedItem(item.id, item.number or "") for item in items))
 
     async def finish(
-        self, uuid: str, token: int | None = None, *, result: Any = None, failed: str | None = None
+        self, item: int | str, token: int | None = None, *, result: Any = None, failed: str | None = None
     ) -> Answer:
         """Report the end of an item that is finished from outside. With a token it counts for that attempt only;
         without one only while the first attempt is under way. `failed` reports a failure; then the retry policy
         decides."""
-        item_id, end = _item_id(uuid), _reported(result, failed)
-        claimed = await self._claimed(token)
+        item_id, end = _item_id(item), _reported(result, failed)
+        claimed = _claimed(token)
         return await self._again(lambda: self._finish(item_id, claimed, end))
 
-    async def extend(self, uuid: str, seconds: float, token: int | None = None) -> datetime | None:
+    async def extend(self, item: int | str, seconds: float, token: int | None = None) -> datetime | None:
         """Give an item that is finished from outside more time, counted from now; says until when. None: it is not
         under way any more, and nothing was changed."""
         from rota.definitions.assignment import EXTEND_S_MAX
@@ -118,7 +133,7 @@ class Assigning(Asking):
             number(0.1, EXTEND_S_MAX, "number of seconds")(seconds)
         except ValueError as error:
             raise InvalidInput.of("seconds", str(error)) from None
-        item_id, claimed = _item_id(uuid), await self._claimed(token)
+        item_id, claimed = _item_id(item), _claimed(token)
         queued = await self._under_way(item_id, claimed)
         if queued is None:
             return None
@@ -135,18 +150,7 @@ class Assigning(Asking):
             raise InvalidInput.of("end_at", f"has passed: {wanted.end_at.isoformat()} is before {now.isoformat()}")
         return msgspec.structs.replace(wanted, end_at=now)
 
-    async def _claimed(self, token: int | None) -> int | None:
-        """The attempt that a token stands for: 0, which no attempt has, if it is of another generation of the store; 1
-        without a token."""
-        if token is None:
-            return 1
-        if isinstance(token, bool) or not isinstance(token, int):
-            raise InvalidInput.of("token", "must be the number that on_start was given")
-        attempt = token & ATTEMPT_MASK
-        generation = await self._again(self._store.generation)
-        return attempt if token == token_of(generation, attempt) else 0
-
-    async def _finish(self, item_id: int, claimed: int | None, end: _Reported) -> Answer:
+    async def _finish(self, item_id: int, claimed: _Claim, end: _Reported) -> Answer:
         queued = await self._under_way(item_id, claimed)
         if queued is None:
             return await self._too_late(item_id, claimed, end)
@@ -156,10 +160,10 @@ class Assigning(Asking):
         done = await self._store.finish([written], rule=Advance(), notices={item_id: told})
         return await self._too_late(item_id, claimed, end) if item_id in done.stale else Answer.FINISHED
 
-    async def _under_way(self, item_id: int, claimed: int | None) -> Queued | None:
+    async def _under_way(self, item_id: int, claimed: _Claim) -> Queued | None:
         """The item, if this attempt at it is under way and its time is not over."""
         found = await self._again(lambda: self._store.queued(item_ids=[item_id]))
-        if not found or found[0].attempt != claimed or found[0].state not in UNDER_WAY:
+        if not found or not claimed(found[0].round, found[0].attempt) or found[0].state not in UNDER_WAY:
             return None
         expires_at = found[0].expires_at
         if expires_at is not None and await self._again(self._store.now) >= expires_at:
@@ -168,7 +172,7 @@ class Assigning(Asking):
 
     async def _notices(self, end: ItemEnd, work: Work) -> list[Assignment]:
         (item,) = (await self._again(lambda: self._store.loads([end.item_id]))).items
-        return notices(end, work, item.number, item.info, await self._again(self._store.generation))
+        return notices(end, work, item.number, item.info)
 
     async def _refuse_own(self, queued: Queued) -> Work:
         """Only items of assignments without a handler are finished from outside. Says what they share."""
@@ -180,14 +184,14 @@ class Assigning(Asking):
             )
         return work
 
-    async def _too_late(self, item_id: int, claimed: int | None, end: _Reported) -> Answer:
+    async def _too_late(self, item_id: int, claimed: _Claim, end: _Reported) -> Answer:
         """What to answer when nothing was changed. A report that was made already, and counted, is told so: its answer
         may have been lost."""
         items = (await self._again(lambda: self._store.loads([item_id]))).items
         if not items:
             return Answer.UNKNOWN
         ended = await self._again(lambda: self._store.attempts(items[0].run_id))
-        mine = [it for it in ended if it.item_id == item_id and it.attempt == claimed]
+        mine = [it for it in ended if it.item_id == item_id and claimed(it.round, it.attempt)]
         repeated = bool(mine) and mine[0].outcome is end.outcome and _same_end(items[0], end)
         return Answer.FINISHED if repeated else Answer.STALE
 
@@ -249,8 +253,22 @@ def _end(queued: Queued, end: _Reported, retry: Retry, chance: float) -> ItemEnd
     )
 
 
-def _item_id(uuid: object) -> int:
-    """Read rota's name of an item."""
-    if isinstance(uuid, str) and uuid.isascii() and uuid.isdigit() and len(uuid) < 20 and 0 < int(uuid) <= ID_MAX:
-        return int(uuid)
-    raise InvalidInput.of("uuid", f"must be the uuid of an item, as assign returned it, not {uuid!r:.100}")
+_Claim = Callable[[int | None, int], bool]
+"""Whether an attempt (the round that gave it out, and its number) is the one that a client speaks of."""
+
+
+def _claimed(token: int | None) -> _Claim:
+    """What a token stands for; without one it is the first attempt."""
+    if token is None:
+        return lambda _round, attempt: attempt == 1
+    if isinstance(token, bool) or not isinstance(token, int):
+        raise InvalidInput.of("token", "must be the number that on_start was given")
+    return lambda round_, attempt: token == token_of(round_, attempt)
+
+
+def _item_id(item: object) -> int:
+    """Read rota's name of an item: a number, or the text of one."""
+    text = str(item) if isinstance(item, int) and not isinstance(item, bool) else item
+    if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= ID_MAX:
+        return int(text)
+    raise InvalidInput.of("item", f"must be the id of an item, as assign returned it, not {item!r:.100}")

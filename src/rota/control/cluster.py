@@ -122,5 +122,5 @@ def _refuse_other(facts: ClusterFacts, what: str) -> None:
     if facts.placement is Placement.CLAIM:
         return
     if not facts.peers:
-        raise Refused(f"no scheduler takes part here: {what}; start one with: rota node")
+        raise Refused(f"no scheduler takes part here: {what}; start one with: rota node start")
     raise Refused(f"the placement here is {facts.placement or 'none'}, which has no claims: {what}")

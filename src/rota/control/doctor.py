@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 
 from rota.control.survey import Surveying
 from rota.coordination.handover import key_of, read_handover, write_handover
 from rota.coordination.notice import notify
+from rota.coordination.repairs import read_repairs
 from rota.core.cluster import ClusterFacts, stale_handovers
 from rota.core.doctor import Health, Stuck, examine, lasting, suspects
 from rota.core.explain import explain
 from rota.core.findings import Finding
+from rota.core.placement.layout import Wrong
+from rota.model.entry import folder_of
+from rota.model.folders import HANDOVER, REPAIRS
+from rota.model.node import Members
+from rota.model.plan import JobFilter, RunFilter
 
 ITEMS_MAX = 1000
 """How many of the oldest live items are looked at."""
+PAGE = 1000
 RUNS_MAX = 10
 """How many runs with items that should have moved on are looked at closely."""
 TOPICS = ("drain", "release")
@@ -32,29 +40,60 @@ class Doctor(Surveying):
         return lasting(found, examine(await self._health()))
 
     async def repair(self) -> tuple[str, ...]:
-        """Do what harms nobody: list the jobs anew that want an owner, remove hand-overs that lead nowhere, let every
-        scheduler look again. Says what was done."""
+        """Do what harms nobody: list the jobs anew that want an owner, remove hand-overs that lead nowhere and
+        entries of the coordinator that belong to nobody, let every scheduler look again. Says what was done."""
         done = []
         if jobs := await self._again(lambda: self._store.misplaced(repair=True)):
             done.append(f"listed {jobs} jobs anew as wanting an owner, or not")
         for giver, stale in stale_handovers(await self.cluster()).items():
             if await self._forget(giver, stale):
                 done.append(f"removed {len(stale)} hand-overs of {giver}")
+        for it in await self._wrong(await self.cluster()):
+            remove = partial(self._coordination.delete, it.entry.key, it.entry.version)
+            if it.value is None and await self._again(remove):
+                done.append(f"removed {it.entry.key} from the coordinator: {it.why}")
         for topic in TOPICS:
             await self._again(partial(notify, self._coordination, self._clock, topic))
         return (*done, "woke every scheduler")
 
     async def _health(self) -> Health:
         cluster = await self.cluster()
-        members = await self._again(self._store.nodes)
+        members, asked_at, answered_at = await self._again(self._timed_nodes)
+        await self._read_all()
         return Health(
             cluster=cluster,
             members=members,
-            host_at=self._clock.wall(),
+            asked_at=asked_at,
+            answered_at=answered_at,
             weaknesses=await self._again(self._store.weaknesses),
+            raised=await self._again(self._store.raised),
             misplaced=await self._again(self._store.misplaced),
+            wrong=await self._wrong(cluster),
+            repairs={entry.name: read_repairs(entry) for entry in await self._entries(REPAIRS)},
             stuck=await self._stuck(cluster),
+            unread=dict(self._store.unread),
         )
+
+    async def _timed_nodes(self) -> tuple[Members, datetime, datetime]:
+        asked_at = self._clock.wall()
+        return await self._store.nodes(), asked_at, self._clock.wall()
+
+    async def _wrong(self, cluster: ClusterFacts) -> tuple[Wrong, ...]:
+        """Entries that are not what they should be. Of hand-overs only those that say nothing: the others are stale, or
+        under way."""
+        return tuple(
+            it
+            for it in await self.wrong_entries()
+            if folder_of(it.entry.key) != HANDOVER or not cluster.handovers.get(it.entry.name)
+        )
+
+    async def _read_all(self) -> None:
+        """Meet what this release cannot read: all jobs, the newest runs, whom to tell."""
+        after_id = 0
+        while page := await self._again(partial(self._store.jobs, JobFilter(after_id=after_id, limit=PAGE))):
+            after_id = page[-1].id
+        await self._again(partial(self._store.runs, RunFilter(limit=PAGE)))
+        await self._again(self._store.alarm_rules)
 
     async def _stuck(self, cluster: ClusterFacts) -> tuple[Stuck, ...]:
         queued = await self._again(lambda: self._store.queued(limit=ITEMS_MAX))

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rota.control.asking import Asking
-from rota.errors import InvalidInput, Problem
+from rota.errors import InvalidInput, NotFound, Problem
 from rota.model.cluster import Hold
-from rota.model.job import JobName
+from rota.model.job import Job, JobName
+from rota.model.plan import JobFilter
+
+SUGGEST_MAX = 1000
+"""How many jobs are looked at for the name that was meant."""
+QUOTA = "quota:"
 
 
 class Holding(Asking):
@@ -13,10 +20,38 @@ class Holding(Asking):
 
     async def hold(self, tenant: str = "", project: str = "") -> tuple[Hold, ...]:
         """Let nothing of a project of a tenant, of a tenant, or of all fire, until told otherwise. Runs that were fired
-        go on, and may be started by hand. Says all that is held then."""
+        go on, and may be started by hand. Says all that is held then. Raises NotFound for what has neither jobs nor a
+        quota: a pause of a misspelt name would hold nothing."""
         _check(tenant, project)
+        await self._refuse_unknown(tenant, project)
         await self._again(lambda: self._store.hold(tenant, project))
         return await self.holds()
+
+    async def _refuse_unknown(self, tenant: str, project: str) -> None:
+        if not tenant or await self._has_jobs(tenant, project or None):
+            return
+        from rota.definitions.words import suggestion
+
+        tenants = await self._tenants()
+        if tenant not in tenants and not await self._has_jobs(tenant, None):
+            raise NotFound(f"there is no tenant {tenant}{suggestion(tenant, tenants)}; see: rota tenant list")
+        if project:
+            known = {it.definition.project for it in await self._jobs_of(tenant)}
+            raise NotFound(f"tenant {tenant} has no project {project}{suggestion(project, known)}; see: rota job list")
+
+    async def _has_jobs(self, tenant: str, project: str | None) -> bool:
+        wanted = JobFilter(tenant=tenant, project=project, limit=1)
+        return bool(await self._again(lambda: self._store.jobs(wanted)))
+
+    async def _jobs_of(self, tenant: str | None) -> Sequence[Job]:
+        wanted = JobFilter(tenant=tenant, limit=SUGGEST_MAX)
+        return await self._again(lambda: self._store.jobs(wanted))
+
+    async def _tenants(self) -> set[str]:
+        """Those that have a quota, and those of some jobs: enough to find the one that was meant."""
+        limits = await self._again(self._store.limits)
+        quotas = {it.name.removeprefix(QUOTA).partition("/")[0] for it in limits if it.name.startswith(QUOTA)}
+        return quotas | {it.definition.tenant for it in await self._jobs_of(None)}
 
     async def unhold(self, tenant: str = "", project: str = "") -> bool:
         """Let it fire again, and what fell due meanwhile by the misfire policies of its jobs. Says whether it was

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from rota.control.asking import Asking
-from rota.core.define import Apply, Delete, Pause, Resume, compare
+from rota.control.alarms import Alarms
+from rota.core.define import Apply, Delete, Pause, Resume, Sources, compare
 from rota.core.fire import Fire
 from rota.core.owed import first_instant
 from rota.core.preview import Preview, preview
 from rota.core.start import Start
 from rota.errors import InvalidInput, NotFound, Problem
-from rota.model.job import Definition, Job, JobName
+from rota.model.job import Definition, Job, JobName, is_own, without_repository
 from rota.model.plan import Committed, JobFilter, Rule
 from rota.model.run import Run
 from rota.model.states import JobState
@@ -24,28 +24,32 @@ if TYPE_CHECKING:
 
 CATCH_UP = timedelta(seconds=10)
 CATCH_UP_ROUNDS = 1000
+PAGE = 1000
+NO_SOURCES = Sources()
 
 
 class Action(NamedTuple):
-    """What apply does with one definition: create, change or nothing; for a change, which of its fields differ; and
-    whether the job will never be due by itself any more, though it has a trigger."""
+    """What apply does with one definition: create, change, adopt (note its source), nothing, or refuse (and why); for a
+    change, which of its fields differ; and whether the job will never be due by itself any more, though it has a
+    trigger. `delete` is for jobs that their source no longer defines."""
 
     name: JobName
     action: str
     fields: tuple[str, ...] = ()
     never_due: bool = False
+    reason: str = ""
 
 
-class Jobs(Asking):
+class Jobs(Alarms):
     """What may be asked about jobs."""
 
-    async def load(self, paths: Sequence[str]) -> Loaded:
-        """Read the definitions of files and folders. Nothing is stored."""
+    async def load(self, paths: Sequence[str], repository: str = "") -> Loaded:
+        """Read the definitions of files and folders, and of which repository they are. Nothing is stored."""
         from rota.definitions.watch import Watched
 
-        return await Watched(paths, lambda: self._clock.wall().date()).load()
+        return await Watched(paths, lambda: self._clock.wall().date(), repository=repository).load()
 
-    async def plan(self, definitions: Sequence[Definition]) -> list[Action]:
+    async def plan(self, definitions: Sequence[Definition], sources: Sources = NO_SOURCES) -> list[Action]:
         """Say what apply would do; change nothing."""
         _refuse_twins(definitions)
         found = await self._again(lambda: self._store.named([it.full_name for it in definitions]))
@@ -57,17 +61,57 @@ class Jobs(Asking):
                 action,
                 fields=_differing(stored[name].definition, wanted) if action == "change" else (),
                 never_due=wanted.fires_by_itself and first_instant(wanted, now) is None,
+                reason=(sources.refusal(stored[name]) or "") if action == "refuse" else "",
             )
-            for wanted, (name, action) in zip(definitions, compare(stored, definitions), strict=True)
+            for wanted, (name, action) in zip(definitions, compare(stored, definitions, sources), strict=True)
         ]
 
-    async def apply(self, definitions: Sequence[Definition]) -> list[Action]:
-        """Store the definitions, all of them in one transaction or none. Says what became of each."""
-        planned = await self.plan(definitions)
-        if any(it.action != "nothing" for it in planned):
-            rule = Apply(definitions=tuple(definitions))
+    async def apply(self, definitions: Sequence[Definition], sources: Sources = NO_SOURCES) -> list[Action]:
+        """Store the definitions, all of them in one transaction or none. Says what became of each; those that are
+        refused, because they are another source's, are left out."""
+        planned = await self.plan(definitions, sources)
+        if any(it.action not in ("nothing", "refuse") for it in planned):
+            rule = Apply(definitions=tuple(definitions), sources=sources)
             await self._again(lambda: self._change([it.name for it in planned], rule))
+        refused = {it.name for it in planned if it.action == "refuse"}
+        await self.align_alarms([it for it in definitions if it.full_name not in refused])
         return planned
+
+    async def orphans(self, definitions: Sequence[Definition], sources: Sources, repository: str = "") -> list[Action]:
+        """The jobs that the sources once defined, and do not define any more. Refused where jobs of others could be
+        taken for them. Who takes over takes also what a file defined before its repository was named."""
+        own = {it for it in sources.covered if is_own(it, repository)}
+        if not own or not own.issuperset(sources.by_name.values()):
+            (anybodys, *_) = sorted(sources.covered - own)
+            raise InvalidInput.of(
+                "--prune",
+                f"{anybodys} may be the name of somebody else's too, whose jobs must not be deleted; name its "
+                "repository: --repository NAME, or definitions.repository in rota.toml; the first time with "
+                "--take-over",
+            )
+        if sources.take_over:
+            own |= {without_repository(it, repository) for it in own}
+        kept = {it.full_name for it in definitions}
+        found = [job async for job in self._all_jobs() if job.source in own]
+        return [
+            Action(job.definition.full_name, "delete", reason=f"{job.source} does not define it any more")
+            for job in found
+            if job.definition.full_name not in kept
+        ]
+
+    async def prune(self, orphans: Sequence[Action]) -> None:
+        """Delete jobs that their source has given up; it, or another, may define them again."""
+        names = [it.name for it in orphans]
+        if names:
+            await self._change_existing(names, Delete(source=""), waiting=True)
+            await self.align_alarms([], gone=names)
+
+    async def _all_jobs(self) -> AsyncIterator[Job]:
+        after = 0
+        while page := await self.jobs(JobFilter(after_id=after, limit=PAGE)):
+            for job in page:
+                yield job
+            after = page[-1].id
 
     async def pause(self, names: Sequence[JobName]) -> list[Job]:
         return await self._change_existing(names, Pause())
@@ -76,7 +120,9 @@ class Jobs(Asking):
         return await self._change_existing(names, Resume())
 
     async def delete(self, names: Sequence[JobName]) -> list[Job]:
-        return await self._change_existing(names, Delete(), waiting=True)
+        deleted = await self._change_existing(names, Delete(), waiting=True)
+        await self.align_alarms([], gone=names)
+        return deleted
 
     async def trigger(self, name: JobName, params: Mapping[str, object], key: str | None = None) -> Run:
         """Start a run now, under the job's overlap policy; the same key starts it once."""
@@ -88,7 +134,7 @@ class Jobs(Asking):
         done = await self._again(lambda: self._store.change([name], rule, known=[(name, rule.key)]))
         if not done.runs:
             raise NotFound(f"there is no job {name}")
-        return done.runs[0]
+        return (await self.as_seen(done.runs))[0]
 
     async def job(self, name: JobName) -> Job:
         return (await self._existing([name]))[0]
@@ -100,7 +146,7 @@ class Jobs(Asking):
         """The next instants of a job, from the store's now."""
         job = await self.job(name)
         now = await self._again(self._store.now)
-        return job, preview(job.definition, now, count)
+        return job, preview(job.definition, now, count, pending=job.pending)
 
     def preview_of(self, definition: Definition, count: int) -> tuple[Preview, ...]:
         """The next instants of a definition that is not stored, from this host's now."""
@@ -138,6 +184,12 @@ class Jobs(Asking):
                 return
             if (await self._store.fire(behind[:100], Fire())).plan.is_empty:
                 await self._clock.sleep(0.05)
+
+
+def sources_of(loaded: Loaded, *, take_over: bool = False, by_hand: bool = False) -> Sources:
+    """Who defines what was loaded."""
+    covered = frozenset(loaded.covered)
+    return Sources(by_name=dict(loaded.sources), covered=covered, take_over=take_over, by_hand=by_hand)
 
 
 def _differing(was: Definition, wanted: Definition) -> tuple[str, ...]:

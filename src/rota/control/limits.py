@@ -12,6 +12,7 @@ import msgspec
 from rota.control.asking import Asking
 from rota.core.advance import Advance
 from rota.errors import InvalidInput, NotFound, Refused
+from rota.model.plan import JobFilter
 from rota.model.work import CAPACITY, GLOBAL, Limit, Rate, quota_limit
 
 CANCEL_MAX = 500
@@ -134,6 +135,37 @@ class Limits(Asking):
         await self._again(lambda: self._store.set_limits((), removed=names))
         second = await self._cancel_all(tenant)
         return Removed(_quotas(names), first[0] + second[0], first[1] + second[1])
+
+    async def remove_quota(self, tenant: str, quota: str) -> Limit:
+        """Forget one quota of a tenant. Refused while unfinished items count against it or a job names it: they would
+        go on without a cap. What comes while this goes on is seen by a second look."""
+        _check_names(tenant=tenant, quota=quota)
+        quotas = {it.quota: it.limit for it in await self.quotas() if it.tenant == tenant and it.limit is not None}
+        if (limit := quotas.get(quota)) is None:
+            from rota.definitions.words import suggestion
+
+            near = suggestion(quota, quotas)
+            raise NotFound(f"tenant {tenant} has no quota {quota}{near}; see: rota tenant list")
+        await self._refuse_used(tenant, quota)
+        await self._again(lambda: self._store.set_limits((), removed=(limit.name,)))
+        try:
+            await self._refuse_used(tenant, quota)
+        except Refused:
+            await self._again(lambda: self._store.set_limits([limit]))
+            raise
+        return limit
+
+    async def _refuse_used(self, tenant: str, quota: str) -> None:
+        for it in await self._again(self._store.statistics):
+            if (it.tenant, it.quota) == (tenant, quota) and (items := it.ready + it.running):
+                raise Refused(f"quota {quota} of tenant {tenant} has {items} unfinished items; wait for them")
+        after = 0
+        while jobs := await self._again(partial(self._store.jobs, JobFilter(tenant=tenant, after_id=after))):
+            for job in jobs:
+                if any(task.quota == quota for task in job.definition.tasks):
+                    name = job.definition.full_name
+                    raise Refused(f"job {name} names quota {quota} of tenant {tenant}; change or delete it first")
+            after = jobs[-1].id
 
     async def _refuse_unfinished(self, tenant: str) -> None:
         counts = [it for it in await self._again(self._store.statistics) if it.tenant == tenant]

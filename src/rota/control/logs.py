@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from rota.control.asking import Asking
-from rota.errors import NotFound, Refused
+from rota.errors import LogUnreadable, NotFound, Refused
 from rota.model.run import Item, LogKey
-from rota.model.states import ItemState
+from rota.model.states import ItemState, Outcome
 from rota.model.work import AttemptRecord
 from rota.ports import LogStore
 
@@ -19,7 +19,7 @@ ASK_S = 1.0
 
 class LogPiece(NamedTuple):
     """Some output of one attempt, in order; `of` is how many items there are to read. A note is a remark of rota's, no
-    output."""
+    output; `why` says at the end how an attempt ended that did not succeed."""
 
     item: Item
     attempt: int
@@ -27,6 +27,7 @@ class LogPiece(NamedTuple):
     data: bytes
     note: str = ""
     of: int = 1
+    why: str = ""
 
 
 class Logs(Asking):
@@ -68,9 +69,13 @@ class Logs(Asking):
         key = LogKey(item.run_id, item.id, current)
         offset, asked_s = 0, self._clock.monotonic()
         while True:
-            while data := logs.read(key, offset, CHUNK):
-                yield LogPiece(item, current, offset, data)
-                offset += len(data)
+            try:
+                while data := logs.read(key, offset, CHUNK):
+                    yield LogPiece(item, current, offset, data)
+                    offset += len(data)
+            except LogUnreadable as error:
+                yield LogPiece(item, current, offset, b"", f"[{error}]")
+                return
             if ended or not follow:
                 break
             await self._clock.sleep(LOOK_S)
@@ -78,6 +83,16 @@ class Logs(Asking):
                 ended, asked_s = (await self._attempt(item, current))[1], self._clock.monotonic()
         if ended and (note := await self._gap(logs, key, offset)):
             yield LogPiece(item, current, offset, b"", note)
+        if ended and (why := await self._why(key)):
+            yield LogPiece(item, current, offset, b"", why=why)
+
+    async def _why(self, key: LogKey) -> str:
+        """How an attempt ended, if it did not succeed."""
+        record = next((it for it in await self._records_of(key.run_id) if _is(it, key)), None)
+        if record is None or record.outcome == Outcome.SUCCEEDED:
+            return ""
+        why = record.message or ("" if record.code is None else f"exit code {record.code}")
+        return f"[attempt {key.attempt} {record.outcome}{f': {why}' if why else ''}]"
 
     async def _attempt(self, item: Item, wanted: int | None) -> tuple[int, bool]:
         """Which attempt is meant (0: it was not made), and whether it is over."""
@@ -101,7 +116,7 @@ class Logs(Asking):
         if record is None or record.log_bytes <= read:
             return ""
         where = f"; it ran on node {record.node}" if record.node else ""
-        return f"[{record.log_bytes - read} more bytes are not in this log store{where}]"
+        return f"[{record.log_bytes - read} more bytes are missing in this log store{where}]"
 
     async def _records(self, item: Item) -> list[AttemptRecord]:
         return [it for it in await self._records_of(item.run_id) if it.item_id == item.id]

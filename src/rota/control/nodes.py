@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -37,6 +37,10 @@ class Nodes(Surveying):
     async def nodes(self, *, gone: bool = False) -> Members:
         """The nodes that are believed alive; `gone`: those that were, too."""
         return await self._again(lambda: self._store.nodes(gone=gone))
+
+    async def seats_taken(self) -> Mapping[int, int]:
+        """How many seats of each node (by id) are taken."""
+        return await self._again(self._store.seats_taken)
 
     async def former_schedulers(self) -> tuple[Peer, ...]:
         """Every scheduler that ever took part, as far as the coordinator remembers."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
+
+import msgspec
 
 from rota.control.asking import Asking
 from rota.core.advance import Advance
-from rota.core.explain import Reason, explain
+from rota.core.explain import Reason, explain, failures
 from rota.core.rerun import RERUNS_MAX, Known, Rerun, rerun_key
 from rota.errors import NotFound, Refused
 from rota.model.job import Definition, JobName
@@ -16,10 +19,14 @@ from rota.model.node import Node
 from rota.model.plan import JobFilter, RunFilter
 from rota.model.run import Event, Item, Run
 from rota.model.standing import Cancelled
-from rota.model.states import Cause, JobState
+from rota.model.states import Cause, JobState, RunState
 from rota.model.work import AttemptRecord, Queued
 
 LIVE_MAX = 10_000
+PAGES_MAX = 50
+PAGE_MIN = 1000
+"""How many runs of how many pages are read for those that are asked for by state: what waits for a seat is stored as
+running."""
 
 
 class RunDetail(NamedTuple):
@@ -61,7 +68,17 @@ class Runs(Asking):
             raise NotFound(f"there is no job {name}; see: rota job list")
         if wanted.before_id is not None:
             await self._any_run(wanted.before_id)
-        return await self._again(lambda: self._store.runs(wanted))
+        told: list[Run] = []
+        size = max(wanted.limit, PAGE_MIN) if wanted.states else wanted.limit
+        before_id = wanted.before_id
+        for _ in range(PAGES_MAX):
+            stored = _stored(msgspec.structs.replace(wanted, limit=size, before_id=before_id))
+            page = await self._again(partial(self._store.runs, stored))
+            told += [it for it in await self.as_seen(page) if not wanted.states or it.state in wanted.states]
+            if len(page) < size or len(told) >= wanted.limit:
+                break
+            before_id = page[-1].id
+        return tuple(told[: wanted.limit])
 
     async def run(self, run_id: int) -> RunDetail:
         run = await self._any_run(run_id)
@@ -70,7 +87,7 @@ class Runs(Asking):
         nodes = await self._nodes_of(live.values())
         return RunDetail(
             job=(await self.names([run])).get(run.job_id),
-            run=run,
+            run=(await self.as_seen([run]))[0],
             items=items,
             history=await self._again(lambda: self._store.events(run_id=run_id)),
             live=live,
@@ -92,12 +109,12 @@ class Runs(Asking):
         for run_id in run_ids:
             await self._any_run(run_id)
         done = await self._again(lambda: self._store.cancel(run_ids, rule=Advance()))
-        return Cancellation(tuple(await self._again(lambda: self._store.runs_of(run_ids))), done)
+        return Cancellation(await self.as_seen(await self._again(lambda: self._store.runs_of(run_ids))), done)
 
     async def retry(self, run_id: int, *, same_version: bool = False) -> Run:
         """Run an ended run again, under the job's overlap policy: with its parameters and its slot, and the newest
         version of the job unless told otherwise."""
-        source = await self._any_run(run_id)
+        (source,) = await self.as_seen([await self._any_run(run_id)])
         name = await self._repeatable(source)
         definition = await self._definition(source) if same_version else None
         key = rerun_key(run_id, await self._reruns(name, run_id) + 1)
@@ -105,14 +122,19 @@ class Runs(Asking):
         done = await self._again(lambda: self._store.change([name], rule, known=[(name, key)], cause=Cause.RERUN))
         if not done.runs:
             raise NotFound(f"job {name} was deleted; apply its definition to bring it back")
-        return done.runs[0]
+        return (await self.as_seen(done.runs))[0]
 
     async def explain(self, run_id: int) -> Explained:
-        """Say, for every item of a run that has not ended, what it waits for."""
+        """Say, for every item of a run that has not ended, what it waits for; of one that has failed, why."""
         standing = await self._again(lambda: self._store.standing(run_id))
         if standing.run is None:
             raise _no_run(run_id)
-        return Explained(standing.run, standing.now, explain(standing))
+        (run,) = await self.as_seen([standing.run])
+        if run.state is RunState.FAILED:
+            items = await self._again(lambda: self._store.items(run_id))
+            attempts = await self._again(lambda: self._store.attempts(run_id))
+            return Explained(run, standing.now, (*explain(standing), *failures(items, attempts)))
+        return Explained(run, standing.now, explain(standing))
 
     async def _any_run(self, run_id: int) -> Run:
         run = await self._again(lambda: self._store.run(run_id))
@@ -137,6 +159,8 @@ class Runs(Asking):
             raise Refused(
                 f"run {source.id} has not ended: it is {source.state}; cancel it first: rota run cancel {source.id}"
             )
+        if source.called:
+            raise Refused(f"run {source.id} is a call of {source.called}; call it again: {source.called}.delay(...)")
         if source.job_id == 0:
             raise Refused(
                 f"run {source.id} is an assignment, which is not run again as a whole; assign what is left of it anew, "
@@ -159,6 +183,14 @@ class Runs(Asking):
         if len(seen.runs) >= RERUNS_MAX:
             raise Refused(f"run {run_id} was run again {RERUNS_MAX} times; run one of those again instead")
         return len(seen.runs)
+
+
+def _stored(wanted: RunFilter) -> RunFilter:
+    """What to ask the store for: there, a run that waits for a seat is running."""
+    states = wanted.states
+    if RunState.WAITING in states and RunState.RUNNING not in states:
+        states = (*states, RunState.RUNNING)
+    return msgspec.structs.replace(wanted, states=states)
 
 
 def _no_run(run_id: int) -> NotFound:

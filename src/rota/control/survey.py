@@ -8,13 +8,14 @@ from functools import partial
 from rota.control.asking import Asking
 from rota.coordination.election import LEADER
 from rota.coordination.handover import read_handover
-from rota.coordination.peers import read_peer, read_plan
+from rota.coordination.peers import read_member, read_peer, read_plan
 from rota.core.cluster import ClusterFacts
+from rota.core.placement.layout import Wrong, wrong
 from rota.core.placement.scope import owner_of
 from rota.errors import Refused
 from rota.model.cluster import Peer, Placement, ScopePlan
 from rota.model.entry import Entry
-from rota.model.folders import BEAT, HANDOVER, JOBS, LIVE
+from rota.model.folders import BEAT, CLAIMED, HANDOVER, JOBS, LASTING, LIVE
 from rota.model.job import JobName
 from rota.model.plan import JobFilter
 from rota.ports import Coordinator
@@ -62,8 +63,13 @@ class Surveying(Asking):
     async def _entry(self, key: str) -> Entry | None:
         return await self._again(partial(self._coordination.get, key))
 
+    async def wrong_entries(self) -> tuple[Wrong, ...]:
+        """What is not as it should be among all entries of the cluster."""
+        return wrong([it for folder in ("", *LASTING, *CLAIMED) for it in await self._entries(folder)])
+
     async def _peers(self, folder: str = LIVE) -> tuple[Peer, ...]:
-        found = (read_peer(entry) for entry in await self._entries(folder))
+        read = read_member if folder == LIVE else read_peer
+        found = (read(entry) for entry in await self._entries(folder))
         return tuple(peer for peer in found if peer is not None)
 
     async def _leader(self, kind: Placement | None, peers: Sequence[Peer]) -> str | None:
@@ -101,4 +107,4 @@ def _owners(
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdecimal() else 0
