@@ -67,6 +67,8 @@ class Interval(NamedTuple):
     start_ns: int
     end_ns: int
     told: bool
+    token: int = 0
+    """Which tells two attempts of one number apart: a store that lost its history gives a number again."""
 
 
 class Overlap(NamedTuple):
@@ -120,17 +122,18 @@ def intervals(
     lines: Sequence[Line], gone: Iterable[Gone], until_ns: int, stopped: Sequence[Stopped] = ()
 ) -> list[Interval]:
     """When each attempt executed, in the order of the starts; one that was stopped meanwhile, in pieces."""
-    ends = {(line.item, line.attempt): line.mono_ns for line in lines if line.kind == END}
+    ends = {(line.item, line.token, line.attempt): line.mono_ns for line in lines if line.kind == END}
     deaths: dict[int, list[int]] = defaultdict(list)
     for death in sorted(gone, key=lambda it: it.mono_ns):
         deaths[death.pid].append(death.mono_ns)
     found = []
     for line in sorted(line for line in lines if line.kind == START):
-        told = ends.get((line.item, line.attempt))
+        told = ends.get((line.item, line.token, line.attempt))
         seen = next((at for at in deaths[line.pid] if at >= line.mono_ns), until_ns)
         end = seen if told is None else told
         for since, until in _pieces(line.mono_ns, end, [it for it in stopped if it.pid == line.pid]):
-            found.append(Interval(line.item, line.attempt, line.tenant, line.quota, since, until, told is not None))
+            what = (line.item, line.attempt, line.tenant, line.quota)
+            found.append(Interval(*what, since, until, told is not None, line.token))
     return found
 
 
@@ -161,7 +164,7 @@ def judge(
     """Judge everything that the lines tell, until an instant."""
     line = intervals(lines, gone, until_ns, stopped)
     return Verdict(
-        attempts=len({(it.item, it.attempt) for it in line}),
+        attempts=len({(it.item, it.token, it.attempt) for it in line}),
         two_nodes=overlaps(line),
         caps=[excess for name, cap in caps.items() for excess in excesses(line, name, cap, limits=limits)],
         tokens=falling_tokens(lines),
@@ -179,7 +182,7 @@ def overlaps(line: Iterable[Interval]) -> list[Overlap]:
         for position, first in enumerate(own):
             for second in own[position + 1 :]:
                 shared = min(first.end_ns, second.end_ns) - second.start_ns
-                if shared > 0 and first.attempt != second.attempt:
+                if shared > 0 and (first.token, first.attempt) != (second.token, second.attempt):
                     found.append(Overlap(first.item, first.attempt, second.attempt, shared))
     return found
 

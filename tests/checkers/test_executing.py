@@ -55,6 +55,13 @@ def test_two_live_attempts_of_one_item_are_seen() -> None:
     assert judge(lines, [], 100, {}).two_nodes == [Overlap(1, 1, 2, 5)]
 
 
+def test_two_live_attempts_of_one_number_are_told_apart_by_their_tokens() -> None:
+    """A store that lost its history gives the number of an attempt again."""
+    lines = [*span(10, 30, pid=1), *span(25, 40, token=2**33 + 1, pid=2)]
+    verdict = judge(lines, [], 100, CAPS)
+    assert (verdict.attempts, verdict.two_nodes, len(verdict.caps)) == (2, [Overlap(1, 1, 1, 5)], 1)
+
+
 def test_every_pair_of_live_attempts_is_seen() -> None:
     lines = [*span(10, 90), *span(20, 30, attempt=2), *span(40, 50, attempt=3)]
     assert [(it.first, it.second) for it in overlaps(intervals(lines, [], 100))] == [(1, 2), (1, 3)]

@@ -13,19 +13,23 @@ import msgspec
 import pytest
 
 from rota.backends.memory.finishing import Finishing
+from rota.core import rate, room
 from rota.core.dispatch import Rounds
 from rota.core.fire import Fire
 from rota.core.placement import claim
 from rota.loops.member import Member
 from rota.loops.moment import Moment
-from rota.loops.placement import beater
+from rota.loops.placement import beater, scoper
+from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.claimer import Claimer
 from rota.loops.placement.handover import Handovers
+from rota.loops.placement.known import Known
 from rota.loops.placement.scoper import Scoper
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
-from rota.model.cluster import Placement
+from rota.model.cluster import Peer, Placement
 from rota.model.plan import Committed, Facts, Pending, Plan
+from rota.model.work import Limit
 from rota.sim.crew import SimCrew
 from rota.sim.plan import Mode
 from rota.sim.witness import WitnessStore
@@ -44,6 +48,8 @@ class Mutant:
     placement: Placement | None = None
     mode: Mode | None = None
     seeds_max: int = 60
+    is_slow: bool = False
+    """Whether it takes so many seeds that it is left to the night."""
 
     def __str__(self) -> str:
         return self.patch.__name__
@@ -182,7 +188,7 @@ def checks_no_token(patch: pytest.MonkeyPatch) -> None:
 
     def lax(self: Finishing, end: Any) -> bool:
         it = self._queue.get(end.item_id)
-        return it is not None and is_current(self, msgspec.structs.replace(end, attempt=it.attempt))
+        return it is not None and is_current(self, msgspec.structs.replace(end, attempt=it.attempt, round=None))
 
     patch.setattr(Finishing, "_is_current", lax)
 
@@ -244,8 +250,52 @@ def hands_over_to_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Handovers, "announce", silent)
 
 
+def plans_anew_only_when_the_number_of_schedulers_changes(patch: pytest.MonkeyPatch) -> None:
+    """A4.7"""
+    needs_plan = scoper.needs_plan
+
+    def counted(last: Any, peers: Any, jobs: Any, strategy: Any) -> bool:
+        if last is None or len(peers) != len(last.names):
+            return needs_plan(last, peers, jobs, strategy)
+        return False
+
+    patch.setattr(scoper, "needs_plan", counted)
+
+
+def knows_no_offline_list(patch: pytest.MonkeyPatch) -> None:
+    async def nobody(self: Known) -> frozenset[str]:
+        return frozenset()
+
+    patch.setattr(Known, "drained", nobody)
+
+
+def dates_starts_when_they_are_given(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(room, "remember", lambda limit, now_us: rate.begin(rate.remember(limit, now_us), [now_us]))
+
+
+def keeps_what_it_remembers_of_starts_in_a_take_over(patch: pytest.MonkeyPatch) -> None:
+    set_limits = Rounds.set_limits
+
+    def keep(self: Rounds, limits: Sequence[Limit]) -> None:
+        known = self._limits
+        set_limits(self, [known.get(it.name, it) for it in limits])
+
+    patch.setattr(Rounds, "set_limits", keep)
+
+
 CLAIM, SCOPE, BEAT = Placement.CLAIM, Placement.SCOPE, Placement.BEAT
 SAFETY, LIVENESS = Mode.SAFETY, Mode.LIVENESS
+
+
+def is_present_before_it_has_told_all(patch: pytest.MonkeyPatch) -> None:
+    introduce = Attendant._introduce
+
+    async def early(self: Attendant, bare: Peer) -> bool:
+        self.session = self._coordinator.session
+        return await introduce(self, bare)
+
+    patch.setattr(Attendant, "_introduce", early)
+
 
 MUTANTS = (
     Mutant(fires_from_memory_after_advancing, ("lost",)),
@@ -262,4 +312,9 @@ MUTANTS = (
     Mutant(goes_on_by_an_old_plan, ("unowned", "two_owners"), SCOPE, LIVENESS),
     Mutant(beats_by_its_own_clock, ("late",), BEAT, LIVENESS),
     Mutant(hands_over_to_nobody, ("bounced",), CLAIM),
+    Mutant(is_present_before_it_has_told_all, ("untold",), None, LIVENESS),
+    Mutant(plans_anew_only_when_the_number_of_schedulers_changes, ("unowned", "two_owners"), SCOPE, LIVENESS),
+    Mutant(knows_no_offline_list, ("drained",), mode=LIVENESS),
+    Mutant(dates_starts_when_they_are_given, ("rate",), seeds_max=300, is_slow=True),
+    Mutant(keeps_what_it_remembers_of_starts_in_a_take_over, ("rate",), seeds_max=150),
 )

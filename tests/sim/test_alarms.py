@@ -12,6 +12,7 @@ from rota.backends.memory import MemoryStore
 from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.core.advance import Advance
 from rota.core.alarm import TRIES_MAX
+from rota.core.define import Delete
 from rota.core.dispatch import Rounds
 from rota.core.start import Start
 from rota.errors import StoreUnavailable, Undelivered
@@ -432,6 +433,55 @@ def test_failures_reach_the_rules_of_their_scope_with_what_follows() -> None:
         assert told == Counter([*wanted, ("mine", "run_failed")])
         failed = next(it for it in place.postman.sent if it.rule == "mine")
         assert failed.first[0].text == f"run {granted.run_id} of job nightly failed: exit code 7"
+
+    office(main)
+
+
+def test_a_job_that_works_again_after_failures_is_told_as_recovered_once() -> None:
+    async def main(place: Office) -> None:
+        await place.rule(scope="job/default/default/nightly", merge_s=0.0)
+        place.start("a")
+        definition = a_definition("nightly")
+        await define(place.store, [definition])
+        node = await place.store.join(a_new_node(), lease_s=10**6)
+        rounds = Rounds()
+
+        async def ends(outcome: str, key: str) -> list[tuple[str, int]]:
+            before = len(place.told)
+            await place.store.change([definition.full_name], Start(name=definition.full_name, key=key))
+            (granted,) = in_order(await place.store.dispatch(node.id, rounds, batch_max=10))
+            await place.store.finish([an_end(granted, outcome)], rule=Advance())
+            await asyncio.sleep(20)
+            return place.told[before:]
+
+        assert await ends("succeeded", "1") == []
+        assert await ends("failed", "2") == [("run_failed", 1)]
+        assert await ends("failed", "3") == [("run_failed", 1)]
+        assert await ends("succeeded", "4") == [("recovered", 1)]
+        (told,) = place.postman.sent[-1].first
+        assert told.text == "over: job nightly fails, since run 2"
+        assert await ends("succeeded", "5") == []
+        assert await ends("failed", "6") == [("run_failed", 1)]
+        assert await ends("succeeded", "7") == [("recovered", 1)]
+
+    office(main)
+
+
+def test_a_failing_job_that_is_deleted_fails_no_more() -> None:
+    async def main(place: Office) -> None:
+        await place.rule(merge_s=0.0)
+        place.start("a")
+        definition = a_definition("nightly")
+        await define(place.store, [definition])
+        node = await place.store.join(a_new_node(), lease_s=10**6)
+        await place.store.change([definition.full_name], Start(name=definition.full_name, key="x"))
+        (granted,) = in_order(await place.store.dispatch(node.id, Rounds(), batch_max=10))
+        await place.store.finish([an_end(granted, "failed")], rule=Advance())
+        await asyncio.sleep(20)
+        assert [it.kind for it in await place.store.alarms(open_=True)] == [AlarmKind.JOB_FAILING]
+        await place.store.change([definition.full_name], Delete())
+        await asyncio.sleep(20)
+        assert await place.store.alarms(open_=True) == ()
 
     office(main)
 

@@ -35,7 +35,8 @@ def a_history(
         automatic=True,
         hears=True,
         finishers=1,
-        skews_s=(0.0,) * 3,
+        skews_s=(0.0,) * 4,
+        rates=fields.pop("rates", {}),
         faults=fields.pop("faults", ()),
     )
     return History(scenario=scenario, end_s=120.0, end_us=(BEGIN_S + 119) * 1_000_000, **fields)
@@ -66,7 +67,41 @@ LIVES = [entry(0.1, f"live/{name}", name) for name in NAMES]
 SECOND = {"attempt": 2, "token": 2, "host": "node-1"}
 FROZEN = [Window("node-0", 1.0, 30.0)]
 
+DRAINED = [Window("node-2", 20.0, 240.0)]
+THREE_STARTS = [attempted(n, at_s, at_s + 0.1) for n, at_s in enumerate((50.0, 50.5, 53.0))]
+RATES = {"red": (2, 8.0)}
+JUMP = Fault(at_s=45.0, kind=Kind.STEP_STORE, much=9.0)
+
+
+def kept_by_a_drained_one(*, busy: bool = False) -> list[Seen]:
+    told, jobs = dict.fromkeys(NAMES, (1, 3)), [1] * busy
+    return [Seen(at_s, {1: ["node-2"]}, told, list(NAMES), [], ["node-2"], jobs) for at_s in (116.0, 118.0)]
+
+
 GOOD: dict[str, History] = {
+    "starts at the rate": a_history(rates=RATES, attempts=[attempted(n, 5.5 * n, 5.5 * n + 1) for n in range(9)]),
+    "starts after a jump of the store's clock": a_history(rates=RATES, attempts=THREE_STARTS, faults=(JUMP,)),
+    "a job back with its owner when another was drained": a_history(
+        entries=[
+            *LIVES,
+            entry(29.0, "jobs/1", "node-0"),
+            entry(30.0, "jobs/1", "node-0", gone=True),
+            entry(32.0, "jobs/1", "node-0"),
+        ],
+        drained=[Window("node-1", 31.0, 40.0)],
+    ),
+    "a job back with its owner when another came while it was given": a_history(
+        entries=[
+            entry(29.0, "jobs/1", "node-0"),
+            *LIVES,
+            entry(29.5, "live/node-3", "node-3"),
+            entry(30.0, "jobs/1", "node-0", gone=True),
+            entry(32.0, "jobs/1", "node-0"),
+        ],
+    ),
+    "a drained scheduler with a job that runs": a_history(
+        mode=Mode.LIVENESS, fired=fired(0), drained=DRAINED, seen=kept_by_a_drained_one(busy=True)
+    ),
     "slots, each once": a_history(fired=fired(0, 1)),
     "slots that one row stands for": a_history(fired=fired(0, count=2)),
     "a second attempt after the first": a_history(attempts=[attempted(1, 0, 5), attempted(1, 5, 9, **SECOND)]),
@@ -188,6 +223,24 @@ BAD: dict[str, tuple[str, History]] = {
     "limits that survive no crash": (
         "not_survivable",
         a_history(mode=Mode.LIVENESS, jobs=3, fired=THREE_FIRED, seen=[seen(ONE_EACH, dict.fromkeys(NAMES, (1, 1)))]),
+    ),
+    "one start too many": ("rate", a_history(rates=RATES, attempts=THREE_STARTS)),
+    "a scheduler of which the coordinator does not say all": (
+        "untold",
+        a_history(
+            mode=Mode.LIVENESS,
+            fired=fired(0),
+            seen=[msgspec.structs.replace(seen({1: ["node-0"]}), untold=["all/node-0 is missing"])],
+        ),
+    ),
+    "a drained scheduler with a job": (
+        "drained",
+        a_history(
+            mode=Mode.LIVENESS,
+            fired=fired(0),
+            drained=DRAINED,
+            seen=kept_by_a_drained_one(),
+        ),
     ),
     "an item that waits for ever": (
         "stuck",

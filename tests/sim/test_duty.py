@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 from rota.backends.memory import MemoryStore
 from rota.backends.memory.coordinator import MemoryCoordinator
+from rota.config import LeaseConfig
 from rota.loops.duty import Duty
+from rota.loops.identity import Identity
+from rota.loops.loader import Loader
+from rota.loops.rescuer import Rescuer
+from rota.model.work import Queued
 from rota.sim.loop import SimClock, SimLoop, simulate
 
 LOOK_S = 0.1
@@ -83,3 +89,54 @@ def test_a_node_that_cannot_ask_does_it_too() -> None:
         assert await Duty(store, None, clock, "sweeping", "a").is_mine()
 
     simulate(main, seed=3)
+
+
+class Looks(MemoryStore):
+    """A store that writes down who looks for what has expired."""
+
+    looks: Counter[str]
+
+    async def queued(self, *args: Any, **wanted: Any) -> tuple[Queued, ...]:
+        if wanted.get("expired"):
+            task = asyncio.current_task()
+            assert task is not None
+            self.looks[task.get_name()] += 1
+        return await super().queued(*args, **wanted)
+
+
+def test_one_node_looks_for_what_has_expired_and_the_others_rarely() -> None:
+    """S1.11: the check of tasks is under the heartbeat lock."""
+
+    async def main(loop: SimLoop) -> None:
+        store = Looks(SimClock(loop, 1, name="store"), actor="sim")
+        store.looks = Counter()
+        tasks = {}
+        for name in "abc":
+            clock = SimClock(loop, 1, name=name)
+            coordinator = MemoryCoordinator(store.realm, clock, ttl_s=4.0)
+            await coordinator.join()
+            duty = Duty(store, coordinator, clock, "rescue", name)
+            rescuer = Rescuer(store, clock, LeaseConfig(), Identity(name), None, Loader(store), duty=duty)
+            tasks[name] = [asyncio.create_task(rescuer.run(), name=name), asyncio.create_task(renewed(coordinator))]
+        await asyncio.sleep(62)
+        store.looks.clear()
+        await asyncio.sleep(30)
+        ((holder, often), *others) = store.looks.most_common()
+        assert often >= 20
+        assert all(looks <= 6 for _, looks in others), store.looks
+        for task in tasks.pop(holder):
+            task.cancel()
+        await asyncio.sleep(12)  # its session ends, and the others ask again
+        store.looks.clear()
+        await asyncio.sleep(15)
+        assert max(store.looks.values()) >= 10, "another has the duty"
+        for task in (it for both in tasks.values() for it in both):
+            task.cancel()
+
+    simulate(main, seed=1)
+
+
+async def renewed(coordinator: MemoryCoordinator) -> None:
+    while True:
+        await coordinator.renew()
+        await asyncio.sleep(1)

@@ -86,7 +86,7 @@ def test_what_was_given_back_as_unknown_does_not_begin_any_more() -> None:
         done = await store.dispatch(node_id, Rounds(), batch_max=10)
         live, identity, loader = Live(), Identity("a", node_id), Loader(store)
         rescuer = Rescuer(store, clock, LEASE, identity, None, loader, live)
-        attempts = await loader.attempts(list(done.grants.values()), 1)
+        attempts = (await loader.attempts(list(done.grants.values()))).attempts
         await rescuer._reconcile()
         await rescuer._reconcile()
         assert (await store.queued())[0].node_id is None

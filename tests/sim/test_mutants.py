@@ -10,7 +10,9 @@ from rota.sim.verdict import cases, verdict
 from tests.sim.mutants import MUTANTS, Mutant
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(it, marks=[pytest.mark.nightly] * it.is_slow, id=str(it)) for it in MUTANTS]
+)
 @pytest.mark.timeout(300)
 def test_a_mutant_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.patch(monkeypatch)

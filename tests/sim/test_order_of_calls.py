@@ -108,7 +108,7 @@ def test_a_scheduler_starts_in_the_order_of_the_document() -> None:
         assert told[begun : begun + 2] == grabbed
         assert told.index("listen notice/drain") < begun < told.index("listen jobs")
         rest = told[begun + 2 :]
-        assert rest[:3] == ["update live/a n=2 M=1 X=2 N=3", "schedule", "acquired 2, X=2"]
+        assert rest[:3] == ["schedule", "update live/a n=2 M=1 X=2 N=3", "acquired 2, X=2"]
 
     scene(main, jobs=2)
 
@@ -140,12 +140,12 @@ def test_a_job_that_comes_is_acquired_and_one_that_goes_is_released() -> None:
         claimer.wake()
         await asyncio.sleep(1)
         told = [call for call in calls if not call.startswith("read")]
-        assert told[:2] == ["claim jobs/2", "update live/a n=2 M=1 X=2 N=3"]
+        assert told[:3] == ["claim jobs/2", "schedule", "update live/a n=2 M=1 X=2 N=3"]
         calls.clear()
         await store.change([new.full_name], Delete())
         claimer.wake()
         await asyncio.sleep(1)
         told = [call for call in calls if not call.startswith("read")]
-        assert told[:2] == ["release jobs/2", "update live/a n=2 M=1 X=1 N=2"]
+        assert told[:3] == ["release jobs/2", "schedule", "update live/a n=2 M=1 X=1 N=2"]
 
     scene(main, jobs=1)

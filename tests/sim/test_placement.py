@@ -17,7 +17,7 @@ from rota.config import PlacementConfig, SchedulerConfig
 from rota.coordination.notice import notify
 from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.claimer import Claimer
-from rota.loops.placement.part import Part, driver
+from rota.loops.placement.part import Part, take_part
 from rota.loops.placement.scoper import Scoper
 from rota.loops.scheduler import Scheduler
 from rota.model.cluster import Drain, Peer, Role
@@ -51,11 +51,7 @@ class Town:
         attendant = Attendant(
             coordinator, clock, lambda: Peer(name=name, incarnation=incarnation, address=f"{name}:7700", **peer)
         )
-        part = Part(
-            coordinator=coordinator,
-            attendant=attendant,
-            driver=driver(self.store, coordinator, clock, self._config, attendant),
-        )
+        part = take_part(self.store, coordinator, clock, self._config, attendant)
         scheduler = Scheduler(self.store, clock, SchedulerConfig(), overdue_s=SESSION_S + 1)
         scheduler.on_fired = lambda done: self.fired.update({name: len(done.runs)})
         part.connect(scheduler, lambda: None)
@@ -292,6 +288,35 @@ def test_nobody_goes_back_to_an_older_plan() -> None:
         assert seen["b"][-1] == seen["c"][-1] == seen["d"][-1] >= 3
 
     town(main, kind="scope")
+
+
+def test_everybody_tells_the_range_that_it_acts_by() -> None:
+    async def main(place: Town) -> None:
+        await jobs(place, 9)
+        for name in "abc":
+            place.start(name)
+            await asyncio.sleep(2 * SESSION_S)
+        assert [part.attendant.peer.range for part in place.parts.values()] == ["1-3", "4-6", "7-"]
+
+    town(main, kind="scope")
+
+
+def test_who_shall_stop_without_a_coordinator_fires_only_while_its_claims_are_its_own() -> None:
+    """The session may be over for everybody else before this scheduler has noticed."""
+
+    async def main(loop: SimLoop) -> None:
+        clock = SimClock(loop, 1, name="a")
+        coordinator = MemoryCoordinator(MemoryStore(clock, actor="sim").realm, clock, ttl_s=SESSION_S)
+        peer = Peer(name="a", incarnation="1", address="a:7700")
+        attendant = Attendant(coordinator, clock, lambda: peer, on_lost="stop")
+        assert not attendant.may_fire, "it takes no part yet"
+        await attendant.once()
+        assert attendant.may_fire
+        await clock.sleep(SESSION_S + 1)
+        assert attendant.session is not None
+        assert not attendant.may_fire
+
+    simulate(main, seed=1)
 
 
 def test_a_name_that_is_taken_fences_who_had_it() -> None:

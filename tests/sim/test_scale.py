@@ -45,6 +45,11 @@ def test_ranges_are_compared_as_if_job_by_job(strategy: Strategy, nodes: int, jo
     assert sum(_sizes(one, jobs)) == jobs
 
 
+@pytest.mark.parametrize(("nodes", "jobs"), [(2, 1), (3, 30), (10, 5), (20, 2000), (50, 3000)])
+def test_the_largest_part_is_never_below_the_mean(nodes: int, jobs: int) -> None:
+    assert {name: it.imbalance for name, it in by_name(nodes, jobs).items() if it.imbalance < 1} == {}
+
+
 def test_ranges_move_a_quarter_and_hashes_a_share() -> None:
     found = by_name(20, 2000)
     assert found["scope, balanced"].join == pytest.approx(500, rel=0.1)

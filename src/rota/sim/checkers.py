@@ -1,8 +1,8 @@
 """Judges: pure functions from a history to what was wrong in it. They know the promises, and nothing of the product.
 
-Safety is judged always: slots lost, doubled, early; two live attempts at one item; caps; ends of stale attempts;
+Safety is judged always: slots lost, doubled, early; two live attempts at one item; caps; rates; ends of stale attempts;
 claims above N. In calm, progress too: jobs without an owner, with two, handed back and forth, or fired late; loads that
-are not even; limits that do not survive a crash; items that are stuck.
+are not even; limits that do not survive a crash; what schedulers should tell and do not; items that are stuck.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from math import ceil
 
 from rota.model.cluster import Placement, Strategy
 from rota.model.value import Value
@@ -30,6 +31,20 @@ BACK_S = 4.0
 """For how long a job is left to whom it was handed over to: less than a session."""
 SWEEP_S = 3.0
 """How old the number of schedulers may be that a claim went by."""
+
+
+BEGIN_US = 1_767_225_600 * 1_000_000
+"""When simulations begin, by the store's clock: 2026-01-01."""
+REPLY_S = 2.6
+"""How far a node's idea of the store's clock may be off: as long as a reply may take."""
+STEPPED_S = 20.0
+"""For how long after a jump of the store's clock starts may be dated by the clock of before: lease and rescue."""
+
+
+SKEW = 1.25
+"""How much larger than its share a range may become."""
+HARMLESS = (Kind.CRASH, Kind.RESTART, Kind.STOP, Kind.SWAP, Kind.DRAIN, Kind.CANCEL)
+"""What does not make the knowledge of a scheduler old."""
 
 
 class Violation(Value, frozen=True, kw_only=True):
@@ -66,7 +81,7 @@ def slots(history: History) -> Iterator[Violation]:
             if slot_us % every_us:
                 yield Violation(kind="strange", at_s=0.0, text=f"job {job_id}: {slot_us} is no slot")
         last_us = max([*seen, ends_us])
-        for slot_us in range(_first_us(every_us), last_us + 1, every_us):
+        for slot_us in range(_first_us(history.defined_us.get(job_id, BEGIN_US), every_us), last_us + 1, every_us):
             if slot_us not in seen:
                 yield Violation(kind="lost", at_s=history.end_s, text=f"job {job_id}, slot {slot_us}")
 
@@ -99,6 +114,24 @@ def caps(history: History) -> Iterator[Violation]:
                 yield Violation(kind="cap", at_s=at_s, text=f"{running} of {name} execute, the cap is {cap}")
 
 
+def rates(history: History) -> Iterator[Violation]:
+    """Never more starts in a period than a rate allows, by the store's clock. A node that stood still as a whole may
+    begin, when it goes on, what was its own before; after a jump of the clock nobody knows when a start was."""
+    steps = [(it.at_s, it.much) for it in history.scenario.faults if it.kind is Kind.STEP_STORE]
+    thawed = [(it.host, it.at_s, it.until_s + THAW_S) for it in history.frozen]
+    for tenant, (most, period_s) in history.scenario.rates.items():
+        starts = sorted(
+            it.at_s
+            for it in history.attempts
+            if it.tenant == tenant and not any(it.host == host and a <= it.at_s <= b for host, a, b in thawed)
+        )
+        for first_s, last_s in zip(starts, starts[most:], strict=False):
+            stepped = any(first_s - STEPPED_S <= at_s <= last_s for at_s, _ in steps)
+            if last_s - first_s < period_s - REPLY_S and not stepped:
+                text = f"{most + 1} of {tenant} start in {last_s - first_s:.2f} s, the rate is {most} in {period_s:g} s"
+                yield Violation(kind="rate", at_s=last_s, text=text)
+
+
 def stale(history: History) -> Iterator[Violation]:
     """Only the newest attempt's end counts, and tokens rise."""
     newest: dict[int, int] = {}
@@ -129,7 +162,7 @@ def above_limit(history: History) -> Iterator[Violation]:
             held[it.session].discard(it.key)
             continue
         held[it.session].add(it.key)
-        limit = 1 + jobs // max(lives.fewest(it.at_s) - FAULTS, 1)
+        limit = 1 + jobs // max(lives.fewest(it.at_s) - _drained(history, it.at_s) - FAULTS, 1)
         if len(held[it.session]) > limit and not _is_hampered(history, it.value, it.at_s):
             text = f"{it.value} claims {it.key} and has {len(held[it.session])}, N is {limit}"
             yield Violation(kind="above_limit", at_s=it.at_s, text=text)
@@ -156,13 +189,18 @@ def late(history: History) -> Iterator[Violation]:
 
 
 def even(history: History) -> Iterator[Violation]:
-    """After calm loads differ by at most one, where they are evened out."""
+    """After calm loads differ by at most one, where they are evened out. New jobs go to the last range, which is cut
+    anew when it has a quarter more than its share."""
     scenario, last = history.scenario, history.seen[-1] if history.seen else None
     if last is None or not _is_evened(scenario):
         return
     counts = Counter(name for names in last.owners.values() for name in names)
-    loads = [counts[name] for name in last.up]
-    if loads and max(loads) - min(loads) > 1:
+    loads = [counts[name] for name in last.up if name not in last.drained]
+    if scenario.placement is Placement.SCOPE and any(job.from_s for job in scenario.jobs):
+        most = SKEW * ceil(len(scenario.jobs) / max(len(loads), 1)) + 1
+    else:
+        most = min(loads, default=0) + 1
+    if loads and max(loads) > most:
         yield Violation(kind="uneven", at_s=last.at_s, text=f"{dict(counts)}")
 
 
@@ -171,22 +209,50 @@ def survivable(history: History) -> Iterator[Violation]:
     if history.scenario.placement is not Placement.CLAIM:
         return
     for seen in history.seen:
-        limits = sorted(limit for _, limit in seen.told.values())
+        limits = sorted(limit for name, (_, limit) in seen.told.items() if name not in seen.drained)
         left = sum(limits[: max(len(limits) - FAULTS, 1)])
         if seen.at_s >= CALM_S + SETTLE_S and left < len(history.scenario.jobs):
             text = f"limits {limits} leave room for {left} of {len(history.scenario.jobs)} jobs after {FAULTS} crash"
             yield Violation(kind="not_survivable", at_s=seen.at_s, text=text)
 
 
+def untold(history: History) -> Iterator[Violation]:
+    """In calm the coordinator says of every scheduler what its configuration says."""
+    for seen in history.seen:
+        if seen.at_s >= CALM_S + SETTLE_S:
+            for text in seen.untold:
+                yield Violation(kind="untold", at_s=seen.at_s, text=text)
+
+
+def drained(history: History) -> Iterator[Violation]:
+    """In calm a node on the offline list keeps no job at two looks but those that run (A0.9), and begins nothing."""
+    for before, seen in pairwise(history.seen):
+        for job_id, names in seen.owners.items() if before.at_s >= CALM_S + SETTLE_S else ():
+            keeps = set(names) & set(before.owners[job_id]) & set(seen.drained) & set(before.drained)
+            if keeps and job_id not in {*before.busy, *seen.busy}:
+                yield Violation(kind="drained", at_s=seen.at_s, text=f"job {job_id}: {', '.join(names)}")
+    for it in history.attempts:
+        if any(
+            window.host == it.host and window.at_s + SETTLE_S < it.at_s < window.until_s for window in history.drained
+        ):
+            text = f"item {it.item_id} begins on {it.host}"
+            yield Violation(kind="drained", at_s=it.at_s, text=text)
+
+
 def bounced(history: History) -> Iterator[Violation]:
-    """Nobody takes back at once what it has just given away, unless somebody came or went meanwhile."""
+    """Nobody takes back at once what it has just given away, unless somebody came or went, or was put on the offline
+    list or taken off it, meanwhile or while it decided to give."""
     released: dict[tuple[str, str], float] = {}
+    changed = [at_s for window in history.drained for at_s in (window.at_s, window.until_s)]
+    changed += [it.at_s for it in history.entries if it.key.startswith("live/")]
     for it in history.entries:
-        if it.key.startswith("live/"):
-            released.clear()
-        elif it.key.startswith("jobs/") and it.gone:
+        if not it.key.startswith("jobs/"):
+            continue
+        if it.gone:
             released[it.key, it.session] = it.at_s
-        elif it.key.startswith("jobs/") and it.at_s - released.get((it.key, it.session), -1e9) < BACK_S:
+            continue
+        since_s = released.get((it.key, it.session), -1e9)
+        if it.at_s - since_s < BACK_S and not any(since_s - SWEEP_S <= at_s <= it.at_s for at_s in changed):
             yield Violation(kind="bounced", at_s=it.at_s, text=f"{it.value} takes back {it.key}")
 
 
@@ -200,8 +266,9 @@ def stuck(history: History) -> Iterator[Violation]:
             yield Violation(kind="stuck", at_s=history.end_s, text=text)
 
 
-SAFETY: Sequence[Callable[[History], Iterator[Violation]]] = (slots, two_attempts, caps, stale, above_limit, bounced)
-LIVENESS: Sequence[Callable[[History], Iterator[Violation]]] = (owners, late, even, survivable, stuck)
+Judge = Callable[[History], Iterator[Violation]]
+SAFETY: Sequence[Judge] = (slots, two_attempts, caps, rates, stale, above_limit, bounced)
+LIVENESS: Sequence[Judge] = (owners, late, even, survivable, untold, drained, stuck)
 
 
 class _Lives:
@@ -227,10 +294,9 @@ def _is_evened(scenario: Scenario) -> bool:
     return scenario.placement is Placement.CLAIM and scenario.automatic
 
 
-def _first_us(every_us: int) -> int:
-    """The first slot after the beginning: a whole number of periods since 1970."""
-    begin_us = 1_767_225_600 * 1_000_000  # 2026-01-01
-    return (begin_us // every_us + 1) * every_us
+def _first_us(defined_us: int, every_us: int) -> int:
+    """The first slot after the definition: a whole number of periods since 1970."""
+    return (defined_us // every_us + 1) * every_us
 
 
 def _live(history: History, it: Attempted) -> list[tuple[float, float]]:
@@ -250,4 +316,9 @@ def _is_hampered(history: History, name: str, at_s: float) -> bool:
 
 
 def _hits(fault: Fault, name: str) -> bool:
-    return fault.kind not in (Kind.CRASH, Kind.RESTART, Kind.STOP) and (fault.node < 0 or name == f"node-{fault.node}")
+    return fault.kind not in HARMLESS and (fault.node < 0 or name == f"node-{fault.node}")
+
+
+def _drained(history: History, at_s: float) -> int:
+    """How many schedulers were on the offline list, or had been shortly before."""
+    return len({it.host for it in history.drained if it.at_s <= at_s <= it.until_s + SWEEP_S})

@@ -72,6 +72,9 @@ class SimCrew:
         self._until_s = until_s
         self._arm()
 
+    def unable(self) -> str:
+        return ""
+
     def begin(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
             if self._clock.boottime() >= self._until_s:
@@ -84,6 +87,12 @@ class SimCrew:
         for it in self.running.values():
             if it.attempt.item_id in item_ids:
                 self._end_in(it, self._chance.random(), Outcome.CANCELLED)
+
+    def drop(self, attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        for it in list(self.running.values()):
+            if (it.attempt.item_id, it.attempt.token) in attempts:
+                self._over(it, Outcome.LOST)
+        return []
 
     async def close(self) -> None:
         for it in list(self.running.values()):

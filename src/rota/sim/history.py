@@ -63,10 +63,15 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     owners: dict[int, list[str]]
     told: dict[str, tuple[int, int]]
     up: list[str]
+    untold: list[str] = []
+    """What the coordinator should say of the schedulers by their configuration, and does not."""
+    drained: list[str] = []
+    busy: list[int] = []
+    """Jobs with a live run."""
 
 
 class Window(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A host stood still as a whole."""
+    """What was the matter with a host for a while."""
 
     host: str
     at_s: float
@@ -119,6 +124,10 @@ class History(msgspec.Struct):
     entries: list[Claimed] = []
     seen: list[Seen] = []
     frozen: list[Window] = []
+    drained: list[Window] = []
+    """When nodes were on the offline list."""
+    defined_us: dict[int, int] = {}
+    """When jobs were defined, by the store's clock."""
     stuck: list[Stuck] = []
     lines: list[Line] = []
     counts: Counts = msgspec.field(default_factory=Counts)

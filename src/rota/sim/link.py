@@ -25,13 +25,23 @@ SOMETIMES = 0.12
 """How often a message takes a moment although nothing is wrong."""
 MOMENT_S = 0.02
 
-_OUT = frozenset({Kind.CUT_STORE, Kind.CUT_COORDINATOR, Kind.DEAF_STORE, Kind.OUTAGE_STORE, Kind.OUTAGE_COORDINATOR})
+_OUT = frozenset(
+    {
+        Kind.CUT_STORE,
+        Kind.CUT_COORDINATOR,
+        Kind.DEAF_STORE,
+        Kind.HALF_ENTERED,
+        Kind.OUTAGE_STORE,
+        Kind.OUTAGE_COORDINATOR,
+    }
+)
 _IN = frozenset(
     {
         Kind.CUT_STORE,
         Kind.CUT_COORDINATOR,
         Kind.MUTE_STORE,
         Kind.MUTE_COORDINATOR,
+        Kind.HALF_ENTERED,
         Kind.OUTAGE_STORE,
         Kind.OUTAGE_COORDINATOR,
     }
@@ -79,6 +89,8 @@ class Link:
         self._history = history
         self._counts = history.counts
         self._faults: list[Fault] = []
+        self._waiting: Fault | None = None
+        self._coming: tuple[Fault, int] | None = None
         self._late_s = self._slow_s = 0.0
         self._lossy = 0.0
         self._out = self._in = False
@@ -98,6 +110,15 @@ class Link:
         self._faults.remove(fault)
         self._weigh()
 
+    def begin_on_entering(self, fault: Fault) -> None:
+        """Let a fault begin when its node has entered next, and sent so many more requests as it says."""
+        self._waiting = fault
+
+    def entering(self) -> None:
+        """The node on this side begins to enter."""
+        if self._waiting is not None:
+            self._coming, self._waiting = (self._waiting, round(self._waiting.much)), None
+
     def close(self) -> None:
         """The process on this side has died; the next one begins anew."""
         self.process += 1
@@ -109,6 +130,7 @@ class Link:
         if process != self.process:
             raise self._failures.unavailable("this process has died")
         self._counts.calls += 1
+        self._count_down()
         if not self._faults and self._chance.random() >= SOMETIMES:
             return self._apply(verb)
         answer: asyncio.Future[Any] = self._loop.create_future()
@@ -121,6 +143,15 @@ class Link:
             raise
         await self._host.going()
         return result
+
+    def _count_down(self) -> None:
+        if self._coming is None:
+            return
+        fault, left = self._coming
+        self._coming = (fault, left - 1) if left else None
+        if not left:
+            self.begin(fault)
+            self._loop.call_later(fault.for_s, self.end, fault)
 
     def notice(self, wake: Callable[[], None], process: int) -> None:
         """Bring a notice to a process."""

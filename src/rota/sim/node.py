@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.config import DispatchConfig, ExecutorConfig, LeaseConfig, PlacementConfig, SchedulerConfig
 from rota.core.score import busy
 from rota.errors import CommitUnknown, CoordinatorUnavailable, StoreUnavailable
 from rota.loops.dispatcher import Dispatcher
+from rota.loops.duty import Duty
 from rota.loops.executor import Executor
 from rota.loops.finisher import Finisher, wake_all
 from rota.loops.host import Execution
@@ -18,10 +21,12 @@ from rota.loops.identity import Identity
 from rota.loops.live import Live
 from rota.loops.loader import Loader
 from rota.loops.member import Member
+from rota.loops.outage import coordinator_outage, store_outage
 from rota.loops.placement.attendant import Attendant
-from rota.loops.placement.part import Part, driver
+from rota.loops.placement.part import Part, take_part
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
+from rota.loops.settling import Settling
 from rota.loops.waking import connect
 from rota.model.cluster import Peer
 from rota.model.node import NewNode, Place
@@ -72,6 +77,8 @@ class SimNode:
         self._task: asyncio.Task[None] | None = None
         self._process: Process | None = None
         self.part: Part | None = None
+        self.configured = Peer(name=self.name, incarnation="", address=f"{self.name}:7700", alarm=100 + number)
+        """What it is to tell of itself."""
 
     @property
     def is_up(self) -> bool:
@@ -137,6 +144,7 @@ class SimNode:
         live.wake_finisher = wake_all(finishers)
         connect(store, identity, scheduler, dispatcher, executor, finishers)
         self.part = part = self._new_part(store, live)
+        duty = Duty(store, part.coordinator, self.clock, "rescue", self.name, busy=lambda: self._busy(live))
         process = Process(
             store=store,
             identity=identity,
@@ -149,16 +157,19 @@ class SimNode:
                 describe=self._describe,
                 busy=lambda: self._busy(live),
                 abandon=executor.abandon,
+                is_gone=crew.gone,
+                settle=Settling(store, live, loader, executor, crew).settled,
             ),
             firing=[scheduler, *part.loops],
             working=[
                 dispatcher,
-                PatientRescuer(store, self.clock, LEASE, identity, crew, loader, live),
+                PatientRescuer(store, self.clock, LEASE, identity, crew, loader, live, duty=duty),
                 executor,
                 *finishers,
             ],
             execution=Execution(crew=crew, live=live, executor=executor),
             part=part,
+            outages=[store_outage(self.clock, store), coordinator_outage(self.clock, part.coordinator)],
         )
         part.connect(scheduler, process.stop_at_once)
         return process
@@ -178,7 +189,7 @@ class SimNode:
         attendant = Attendant(
             coordinator,
             self.clock,
-            lambda: Peer(name=self.name, incarnation=incarnation, address=f"{self.name}:7700"),
+            lambda: msgspec.structs.replace(self.configured, incarnation=incarnation),
             busy=lambda: self._busy(live),
         )
         config = PlacementConfig(
@@ -187,11 +198,7 @@ class SimNode:
             strategy=self._scenario.strategy,
             beat_s=BEAT_S,
         )
-        return Part(
-            coordinator=coordinator,
-            attendant=attendant,
-            driver=driver(store, coordinator, self.clock, config, attendant),
-        )
+        return take_part(store, coordinator, self.clock, config, attendant)
 
     def _describe(self, incarnation: str) -> NewNode:
         return NewNode(

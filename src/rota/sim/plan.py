@@ -58,6 +58,8 @@ class Kind(StrEnum):
     """Commits are made, and `much` of their replies are lost."""
     EXPIRE = "expire"
     """The coordinator ends a session before its time."""
+    HALF_ENTERED = "half_entered"
+    """The session of a scheduler ends; when it enters anew it is cut off, `much` requests after it has joined."""
     OUTAGE_STORE = "outage_store"
     OUTAGE_COORDINATOR = "outage_coordinator"
     STEP_NODE = "step_node"
@@ -66,6 +68,12 @@ class Kind(StrEnum):
     """All clocks of a node go wrong by the part `much`."""
     STEP_STORE = "step_store"
     """The store's clock jumps forward by `much` seconds."""
+    SWAP = "swap"
+    """A spare node takes part from the instant on at which this one is gone; later they change places again."""
+    DRAIN = "drain"
+    """The node is on the offline list."""
+    CANCEL = "cancel"
+    """Somebody cancels the live runs of the job at the place `much`."""
 
 
 class Fault(Value, frozen=True, kw_only=True):
@@ -94,6 +102,8 @@ class SimJob(Value, frozen=True, kw_only=True):
     work_s: float
     tenant: str
     overlap: OverlapPolicy
+    from_s: float = 0.0
+    """When it is defined."""
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -107,12 +117,15 @@ class Scenario(Value, frozen=True, kw_only=True):
     jobs: tuple[SimJob, ...]
     caps: dict[str, int]
     """The cap of each tenant, and of all (`global`)."""
+    rates: dict[str, tuple[int, float]] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    """How many items of a tenant may start, in how many seconds."""
     strategy: Strategy
     automatic: bool
     hears: bool
     """Whether the store tells of news."""
     finishers: int
     skews_s: tuple[float, ...]
+    """How much the wall clocks are off: of the nodes, and last of the spare one."""
     faults: tuple[Fault, ...]
 
     def only(self, kept: Sequence[int]) -> Scenario:
@@ -130,15 +143,25 @@ def draw(seed: int, placement: Placement, mode: Mode) -> Scenario:
         mode=mode,
         nodes=nodes,
         seats=chance.choice((2, 3, 4)),
-        jobs=tuple(_job(chance, n) for n in range(chance.randint(6, 8))),
+        jobs=_jobs(chance),
         caps={"global": chance.choice((4, 5)), **{name: chance.choice((2, 3)) for name in TENANTS}},
+        rates={name: (4, 8.0) for name in TENANTS if chance.random() < 0.3},
         strategy=chance.choice(list(Strategy)),
         automatic=chance.random() < 0.7,
         hears=chance.random() < 0.9,
         finishers=chance.choice((1, 1, 2)),
-        skews_s=tuple(round(chance.uniform(-40, 40), 1) for _ in range(nodes)),
+        skews_s=tuple(round(chance.uniform(-40, 40), 1) for _ in range(nodes + 1)),
         faults=_faults(dice(seed, "faults"), nodes, mode),
     )
+
+
+def _jobs(chance: Dice) -> tuple[SimJob, ...]:
+    """Most are there from the beginning; sometimes more are defined later."""
+    first = [_job(chance, n) for n in range(chance.randint(6, 8))]
+    later = [_job(chance, 2) for _ in range(chance.choice((0, 0, 1, 2)))]
+    instants = sorted(round(chance.uniform(10, CALM_S - 10), 1) for _ in later)
+    late = (msgspec.structs.replace(job, from_s=at_s) for job, at_s in zip(later, instants, strict=True))
+    return (*first, *late)
 
 
 def _job(chance: Dice, number: int) -> SimJob:
@@ -154,27 +177,39 @@ def _job(chance: Dice, number: int) -> SimJob:
     )
 
 
-_POINTS = (Kind.EXPIRE, Kind.STEP_NODE, Kind.DRIFT, Kind.STEP_STORE)
+_POINTS = (Kind.EXPIRE, Kind.STEP_NODE, Kind.DRIFT, Kind.STEP_STORE, Kind.CANCEL)
 _SHORT = (Kind.OUTAGE_STORE, Kind.OUTAGE_COORDINATOR, Kind.LOST_REPLIES, Kind.NOTICES)
-_SERVERS = (*_SHORT, Kind.STEP_STORE)
-_SINGLES = tuple(kind for kind in Kind if kind not in _SERVERS)
+_SERVERS = (*_SHORT, Kind.STEP_STORE, Kind.CANCEL)
+_LONGEST_S = {Kind.RESTART: 0.9, Kind.STOP: 15.0, **dict.fromkeys(_SHORT, 12.0)}
+SWAPPED_S = 10.0
+"""How long two nodes may take to change places."""
+
+
+_TASTES = tuple(kind for kind in Kind if kind is not Kind.HALF_ENTERED)
 
 
 def _faults(chance: Dice, nodes: int, mode: Mode) -> tuple[Fault, ...]:
-    """Each seed has a taste: some kinds, often. Some misfortunes come in company."""
+    """Each seed has a taste: some kinds, often. Some misfortunes come in company; some nodes are drained for good."""
     until_s = CALM_S if mode is Mode.LIVENESS else SECONDS - 5
-    taste = chance.sample(list(Kind), 8)
+    taste = chance.sample(_TASTES, 8)
     found = [_fault(chance, chance.choice(taste), nodes, until_s) for _ in range(chance.randint(5, 10))]
     if chance.random() < 0.4:
         found += _chain(chance, nodes, until_s)
     if chance.random() < 0.15:
         found.append(Fault(at_s=0.0, kind=Kind.CUT_STORE, node=chance.randrange(nodes), for_s=round(until_s * 0.6, 1)))
+    if chance.random() < 0.2:
+        found.append(_half_entered(chance, nodes, until_s))
+    if chance.random() < 0.3:
+        found += [_fault(chance, kind, nodes, until_s) for kind in (Kind.SWAP, Kind.DRAIN, Kind.SWAP)]
+    if chance.random() < 0.2:
+        found.append(Fault(at_s=round(until_s / 2, 1), kind=Kind.DRAIN, node=chance.randrange(nodes), for_s=SECONDS))
     return tuple(sorted(found, key=lambda it: (it.at_s, it.kind, it.node)))
 
 
 def _fault(chance: Dice, kind: Kind, nodes: int, until_s: float) -> Fault:
+    until_s -= SWAPPED_S if kind is Kind.SWAP else 0.0
     at_s = round(chance.uniform(2, until_s - 4), 1)
-    longest_s = min({Kind.RESTART: 0.9, Kind.STOP: 15.0}.get(kind, 12.0 if kind in _SHORT else 25.0), until_s - at_s)
+    longest_s = min(_LONGEST_S.get(kind, 25.0), until_s - at_s)
     for_s = 0.0 if kind in _POINTS else round(chance.uniform(min(0.3, longest_s), longest_s), 1)
     much = {
         Kind.SLOW: chance.uniform(0.2, 2.5),
@@ -184,9 +219,16 @@ def _fault(chance: Dice, kind: Kind, nodes: int, until_s: float) -> Fault:
         Kind.STEP_NODE: chance.uniform(-60, 60),
         Kind.DRIFT: chance.uniform(-0.01, 0.01),
         Kind.STEP_STORE: chance.uniform(0.5, 30),
+        Kind.CANCEL: chance.randrange(6),
     }.get(kind, 0.0)
     node = -1 if kind in _SERVERS else chance.randrange(nodes)
     return Fault(at_s=at_s, kind=kind, node=node, for_s=for_s, much=round(much, 4))
+
+
+def _half_entered(chance: Dice, nodes: int, until_s: float) -> Fault:
+    at_s, for_s = round(chance.uniform(5, until_s - 10), 1), round(chance.uniform(0.3, 5), 1)
+    requests = chance.randint(1, 6)
+    return Fault(at_s=at_s, kind=Kind.HALF_ENTERED, node=chance.randrange(nodes), for_s=for_s, much=float(requests))
 
 
 def _chain(chance: Dice, nodes: int, until_s: float) -> list[Fault]:

@@ -72,6 +72,7 @@ class RemoteCoordinator:
 
     async def join(self) -> str:
         sent_s = self._clock.monotonic()
+        self._link.entering()
         session: str = await self._link.ask(self._inner.join, self._process)
         self.believed_until_s = sent_s + self.ttl_s
         return session

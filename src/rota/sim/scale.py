@@ -129,16 +129,20 @@ def _beaten(nodes: int, jobs: int) -> Moved:
 
 
 def _hashed(nodes: int, jobs: int) -> tuple[int, int, float]:
-    """Moved by a join, moved by a leave, and imbalance, of rendezvous hashing. With few jobs all are hashed; the
-    imbalance of many is that of as many throws."""
+    """Moved by a join, moved by a leave, and imbalance after a crash, of rendezvous hashing. With few jobs all are
+    hashed, among those that are left; the imbalance of many is that of as many throws."""
     names = _names(nodes)
     sample = range(1, min(SAMPLE, jobs) + 1)
     weights = dict.fromkeys(names, 1.0)
     owners = [preferred(job_id, weights) for job_id in sample]
     share = len(sample) / jobs
     joined = _taken(sample, owners) / JOINERS
-    loads = Counter(dice(nodes, "throws").choices(range(nodes - 1), k=jobs)) if share < 1 else Counter(owners)
-    return round(joined / share), _mean_leave(owners, nodes, share), _ratio(list(loads.values()), jobs, nodes - 1)
+    if share < 1:
+        loads = list(Counter(dice(nodes, "throws").choices(range(nodes - 1), k=jobs)).values())
+    else:
+        left = dict.fromkeys(names[1:], 1.0)
+        loads = list(Counter(preferred(job_id, left) for job_id in sample).values())
+    return round(joined / share), _mean_leave(owners, nodes, share), _ratio(loads, jobs, nodes - 1)
 
 
 def _taken(sample: Sequence[int], owners: Sequence[str | None]) -> int:

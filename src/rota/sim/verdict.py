@@ -27,7 +27,7 @@ class Case(NamedTuple):
     @property
     def command(self) -> str:
         """What replays it."""
-        return f"rota sim --seed {self.seed} --placement {self.placement} --mode {self.mode} --trace"
+        return f"rota sim run --seed {self.seed} --placement {self.placement} --mode {self.mode} --trace"
 
 
 class Verdict(Value, frozen=True, kw_only=True):

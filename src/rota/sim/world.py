@@ -9,22 +9,28 @@ from logging import CRITICAL
 
 import structlog
 
+from rota.core.advance import Advance
 from rota.core.define import Apply
+from rota.model.cluster import Drain, Peer, Role
+from rota.model.folders import ALL, LIVE
 from rota.model.job import Definition, Misfire, MisfirePolicy, Overlap, Task
 from rota.model.moment import micros
 from rota.model.states import ItemState
 from rota.model.trigger import Every, Schedule
-from rota.model.work import GLOBAL, Backoff, Limit, Retry, quota_limit
+from rota.model.value import decode
+from rota.model.work import GLOBAL, Backoff, Limit, Rate, Retry, quota_limit
 from rota.sim.clocks import StoreClock
 from rota.sim.history import History, Line, Seen, Stuck, Window
 from rota.sim.link import Link, at_once
 from rota.sim.loop import SimClock, SimLoop, dice, simulate
 from rota.sim.node import SimNode
-from rota.sim.plan import CALM_S, SECONDS, Fault, Kind, Mode, Scenario, SimJob
+from rota.sim.plan import CALM_S, SECONDS, SWAPPED_S, Fault, Kind, Mode, Scenario, SimJob
 from rota.sim.witness import WitnessStore
 
 LOOK_S = 2.0
 """How often somebody looks at everybody."""
+TICK_S = 0.0005
+"""How often two nodes that change places are looked at."""
 RETRY = Retry(max=2, backoff=Backoff(seconds=(0.5,)), lost_max=10)
 
 _STORE = frozenset({Kind.CUT_STORE, Kind.MUTE_STORE, Kind.DEAF_STORE, Kind.OUTAGE_STORE, Kind.LOST_REPLIES})
@@ -48,14 +54,18 @@ class World:
         self._clock = StoreClock(loop, scenario.seed, name="store")
         self._store = WitnessStore(self._clock, self._history)
         self._store.realm.clock = SimClock(loop, scenario.seed, name="coordinator")
-        self._nodes = [SimNode(loop, scenario, n, self._store, self._history) for n in range(scenario.nodes)]
+        self._nodes = [SimNode(loop, scenario, n, self._store, self._history) for n in range(scenario.nodes + 1)]
+        """The last one is to spare."""
         self._last: dict[int, SimNode] = {}
         self._counted = 0
 
     async def run(self) -> History:
-        await self._define()
+        await self._limit()
+        self._define(0.0)
+        for at_s in {job.from_s for job in self._scenario.jobs} - {0.0}:
+            self._loop.call_at(at_s, self._define, at_s)
         chance = dice(self._scenario.seed, "world")
-        for node in self._nodes:
+        for node in self._nodes[:-1]:
             self._loop.call_at(chance.random(), node.start)
         for fault in self._scenario.faults:
             self._loop.call_at(fault.at_s, self._begin, fault)
@@ -63,12 +73,18 @@ class World:
         self._close()
         return self._history
 
-    async def _define(self) -> None:
-        jobs = [_definition(job, n) for n, job in enumerate(self._scenario.jobs)]
-        await self._store.change([it.full_name for it in jobs], Apply(definitions=tuple(jobs)))
-        caps = self._scenario.caps
+    async def _limit(self) -> None:
+        caps, rates = self._scenario.caps, self._scenario.rates
         names = {name: GLOBAL if name == GLOBAL else quota_limit(name, "default") for name in caps}
-        await self._store.set_limits([Limit(name=names[name], cap=cap) for name, cap in caps.items()])
+        found = {name: Rate(max=most, period_s=period_s) for name, (most, period_s) in rates.items()}
+        await self._store.set_limits([Limit(name=names[it], cap=cap, rate=found.get(it)) for it, cap in caps.items()])
+
+    def _define(self, at_s: float) -> None:
+        """Define the jobs that come now: their numbers are their places, for they come in that order."""
+        jobs = {n: job for n, job in enumerate(self._scenario.jobs) if job.from_s == at_s}
+        definitions = [_definition(job, n) for n, job in jobs.items()]
+        at_once(self._store.change([it.full_name for it in definitions], Apply(definitions=tuple(definitions))))
+        self._history.defined_us |= {n + 1: micros(self._clock.wall()) for n in jobs}
 
     async def _pass(self, until_s: float) -> None:
         """Let time pass, looking on."""
@@ -84,7 +100,24 @@ class World:
         owners = {job_id: [node.name for node in up if node.owns(job_id)] for job_id in jobs}
         peers = {node.name: node.part.attendant.peer for node in up if node.part is not None}
         told = {name: (peer.held, peer.limit) for name, peer in peers.items()}
-        self._history.seen.append(Seen(self._loop.time(), owners, told, [node.name for node in up]))
+        untold = [it for node in up for it in self._untold(node)]
+        drained = [node.name for node in up if self._is_drained(node)]
+        busy = sorted(at_once(self._store.busy_jobs(jobs)))
+        names = [node.name for node in up]
+        self._history.seen.append(Seen(self._loop.time(), owners, told, names, untold, drained, busy))
+
+    def _untold(self, node: SimNode) -> Iterator[str]:
+        """What the coordinator does not say of a scheduler, though its configuration does."""
+        entries, wanted = self._store.realm.entries, node.configured
+        entry, listed = entries.get(f"{LIVE}/{node.name}"), entries.get(f"{ALL}/{node.name}")
+        peer = None if entry is None else decode(entry.value, Peer)
+        if peer is None or (peer.name, peer.faults, peer.alarm) != (node.name, wanted.faults, wanted.alarm):
+            yield f"{LIVE}/{node.name} says {peer}"
+        if listed is None:
+            yield f"{ALL}/{node.name} is missing"
+
+    def _is_drained(self, node: SimNode) -> bool:
+        return any(it.host == node.name and it.at_s <= self._loop.time() < it.until_s for it in self._history.drained)
 
     def _count_takeovers(self) -> None:
         """Jobs that were fired by another than before, because that one could not."""
@@ -142,6 +175,35 @@ class World:
         node.crash()
         node.start()
 
+    def _swap(self, fault: Fault) -> None:
+        node, spare = self._nodes[fault.node], self._nodes[-1]
+        if node.is_up and not spare.is_up:
+            self._change_places(node, spare, fault.at_s + SWAPPED_S)
+            self._loop.call_at(fault.until_s, self._change_places, spare, node, fault.until_s + SWAPPED_S)
+
+    def _change_places(self, going: SimNode, coming: SimNode, until_s: float) -> None:
+        """At the instant at which one takes part, the other is gone: nobody sees one more or one less."""
+        coming.start()
+        if f"live/{coming.name}" in self._store.realm.entries or self._loop.time() >= until_s:
+            going.crash()
+            self._end_session(going)
+        else:
+            self._loop.call_later(TICK_S, self._change_places, going, coming, until_s)
+
+    def _drain(self, fault: Fault) -> None:
+        name = self._nodes[fault.node].name
+        at_once(self._store.drain([Drain(name=name)]))
+        self._history.drained.append(Window(name, fault.at_s, fault.until_s))
+        self._loop.call_at(fault.until_s, self._undrain, name, fault.until_s)
+
+    def _undrain(self, name: str, at_s: float) -> None:
+        if not any(it.host == name and it.until_s > at_s for it in self._history.drained):
+            at_once(self._store.undrain([name], tuple(Role)))
+
+    def _cancel(self, fault: Fault) -> None:
+        live = [it.run_id for it in at_once(self._store.queued(limit=10_000)) if it.job_id == round(fault.much) + 1]
+        at_once(self._store.cancel(sorted(set(live)), rule=Advance()))
+
     def _pause_agent(self, fault: Fault) -> None:
         self._nodes[fault.node].freeze(fault, whole=False)
 
@@ -151,11 +213,17 @@ class World:
         self._history.frozen.append(Window(node.name, fault.at_s, fault.until_s))
 
     def _expire(self, fault: Fault) -> None:
-        name = self._nodes[fault.node].name
-        entry = self._store.realm.entries.get(f"live/{name}")
+        self._end_session(self._nodes[fault.node])
+
+    def _end_session(self, node: SimNode) -> None:
+        entry = self._store.realm.entries.get(f"live/{node.name}")
         if entry is not None and entry.session in self._store.realm.sessions:
             self._history.counts.expired_sessions += 1
             self._store.realm.end(entry.session)
+
+    def _half_enter(self, fault: Fault) -> None:
+        self._expire(fault)
+        self._nodes[fault.node].coordinator_link.begin_on_entering(fault)
 
     def _step_node(self, fault: Fault) -> None:
         self._nodes[fault.node].clock.step(fault.much)
@@ -170,9 +238,13 @@ class World:
         Kind.CRASH: _crash,
         Kind.RESTART: _crash,
         Kind.STOP: _stop,
+        Kind.SWAP: _swap,
+        Kind.DRAIN: _drain,
+        Kind.CANCEL: _cancel,
         Kind.PAUSE_AGENT: _pause_agent,
         Kind.PAUSE_NODE: _pause_node,
         Kind.EXPIRE: _expire,
+        Kind.HALF_ENTERED: _half_enter,
         Kind.STEP_NODE: _step_node,
         Kind.DRIFT: _drift,
         Kind.STEP_STORE: _step_store,
