@@ -51,7 +51,7 @@ def kept_board() -> None:
         d = schema.dispatch.c
         if board.epoch is not None:
             tx.conn.execute(update(schema.dispatch).where(d.id == 1).values(holder=node_id))
-            board.epoch = tx.conn.scalars(select(d.epoch).where(d.id == 1)).one()
+            board.epoch, board.round = tx.conn.execute(select(d.epoch, d.round).where(d.id == 1)).one()
         return make(self, tx, node_id, board, batch_max)
 
     SqlStore._round = going_on  # type: ignore[method-assign]

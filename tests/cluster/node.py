@@ -13,9 +13,9 @@ import sys
 import time
 
 from rota.cli.main import run
-from tests.cluster import dispatch_mutants, mutants
+from tests.cluster import dispatch_mutants, mutants, newer
 
-MUTANTS = {**mutants.MUTANTS, **dispatch_mutants.MUTANTS}
+MUTANTS = {**mutants.MUTANTS, **dispatch_mutants.MUTANTS, **newer.MUTANTS}
 PR_SET_PDEATHSIG = 1
 
 
@@ -31,7 +31,7 @@ def main() -> int:
         MUTANTS[given.mutant]()
     print(json.dumps({"wall": time.time(), "monotonic": time.monotonic()}), flush=True)
     app = ["--app", given.app] if given.app else []
-    return run(["node", "--store", given.store, "--name", given.name, *app])
+    return run(["node", "start", "--store", given.store, "--name", given.name, *app])
 
 
 if __name__ == "__main__":

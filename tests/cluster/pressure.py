@@ -176,7 +176,7 @@ async def _fills_again(shift: Shift) -> bool:
     held: dict[str, int] = {}
     for tenant, cap in {"seven": 7, "three": 3}.items():
         done = await shift.assign(tenant, cap + 5, info={"ms": 60_000}, **_how(tenant))
-        held[tenant] = done.run_id
+        held[tenant] = done.id
 
     def full() -> bool:
         lines = shift.watcher.executing().values()

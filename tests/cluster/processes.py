@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,7 +27,7 @@ SHORT = lease(3, 0.5)
 
 class NodeProcess:
     """One node in a process group of its own. `skew_s` sets its wall clock off by libfaketime, `settings` are variables
-    of the environment."""
+    of the environment, `within` is a command that runs another one under bounds or in a namespace."""
 
     def __init__(
         self,
@@ -40,6 +40,8 @@ class NodeProcess:
         skew_s: float = 0,
         mutant: str | None = None,
         elsewhere: bool = False,
+        within: Sequence[str] = (),
+        program: Sequence[str] = ("tests.cluster.node",),
     ) -> None:
         self.name = name
         self.skew_s = skew_s
@@ -47,11 +49,12 @@ class NodeProcess:
         host = "elsewhere" if elsewhere else "here"
         own = {"ROTA_EXECUTOR_STATE_PATH": str(folder / f"state-{host}"), "ROTA_LOGS_PATH": str(folder / "logs")}
         self.settings = {**own, **(settings or {})}
-        self._command = [sys.executable, "-m", "tests.cluster.node", "--store", store, "--name", name]
+        self._command = [sys.executable, "-m", *program, "--store", store, "--name", name]
         self._command += ["--app", str(app)] if app else []
         self._command += ["--mutant", mutant] if mutant else []
         if elsewhere:
             self._command = [*ELSEWHERE, *self._command]
+        self._command = [*within, *self._command]
         self._process: subprocess.Popen[bytes] | None = None
         self.own_ends = 0
         """How often it ended by itself, which a node never does."""

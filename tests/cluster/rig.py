@@ -113,18 +113,19 @@ class Rig:
         watcher: Watcher,
         scene: Scene,
         folder: Path,
+        node_urls: Sequence[str] = (),
     ) -> None:
         self.url = url
         self.proxy = proxy
         self.witness = witness
         self._scene = scene
-        self._control = Control(store, SystemClock())
+        self.control = Control(store, SystemClock())
         self.watcher = watcher
-        way = url if scene.direct else through(url, proxy)
+        ways = list(node_urls) or [url if scene.direct else through(url, proxy)] * NODES
         self.nodes = [
             NodeProcess(
                 f"node-{n}",
-                way,
+                ways[n],
                 folder,
                 app=watcher.app if scene.execute else None,
                 settings=_settings(scene),
@@ -137,6 +138,10 @@ class Rig:
         self.jobs: dict[str, Wanted] = {}
         self.asked: dict[str, list[Asked]] = {}
         self.counts: Counter[str] = Counter()
+        self.lost_runs: set[int] = set()
+        """Runs that the store lost, as it was said: what they started was fired."""
+        self.lost_attempts: set[tuple[int, int]] = set()
+        """Attempts that the store lost, as it was said: what they began may begin again."""
 
     async def start_nodes(self) -> None:
         """Start every node and wait until each is about to work."""
@@ -152,7 +157,7 @@ class Rig:
         at_s = since // SECOND
         flock = herd(self._scene.herd, tuple(round(at_s + after_s) % 60 for after_s in self._scene.herd_after_s))
         wanted = [*steady(self._scene.jobs), *flock]
-        await self._control.apply([it.definition for it in wanted])
+        await self.control.apply([it.definition for it in wanted])
         until = await self.witness.now()
         self.jobs = {it.name: it for it in wanted}
         self.asked = {it.name: [Asked(CREATED, since, until, it.rule)] for it in wanted}
@@ -230,7 +235,10 @@ class Rig:
         may = [run for (run,) in await self.witness.ask(f"SELECT id {fired} AND created_at > {end}")]
         bad = await self.witness.ask("SELECT item_id, attempt FROM rota_attempt WHERE outcome <> 'succeeded'")
         self.counts["lost"] += len(bad)
-        return first_starts(owed, may, lines, set(bad)), executing.judge(lines, gone, until, {})
+        may, bad = [*may, *self.lost_runs], [*bad, *self.lost_attempts]
+        others = {run for (run,) in await self.witness.ask("SELECT id FROM rota_run WHERE cause <> 'slot'")}
+        fired_lines = [line for line in lines if line.run not in others]
+        return first_starts(owed, may, fired_lines, set(bad)), executing.judge(lines, gone, until, {})
 
     async def _kept_versions(self, lines: Mapping[str, Sequence[Line]]) -> list[str]:
         """Every version that the history tells of is kept, and no other."""
@@ -254,20 +262,22 @@ class Rig:
 
 
 @asynccontextmanager
-async def a_rig(url: str, scene: Scene, folder: Path) -> AsyncIterator[Rig]:
-    """A migrated store under a watching database, a proxy before it, and nodes that are not started yet."""
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    assert parts.port is not None
+async def a_rig(
+    url: str, scene: Scene, folder: Path, *, seen_at: str | None = None, node_urls: Sequence[str] = ()
+) -> AsyncIterator[Rig]:
+    """A migrated store under a watching database, a proxy before it, and nodes that are not started yet. If the URL is
+    of several servers: `seen_at` says where the witness looks, `node_urls` where each node does."""
+    first = urlsplit(url).netloc.rpartition("@")[2].partition(",")[0]
+    host, _, port = first.rpartition(":")
     async with AsyncExitStack() as stack:
         store = open_store(url, SystemClock(), actor="operator")
         stack.push_async_callback(store.close)
         await store.migrate()
-        witness = await stack.enter_async_context(Witness(url))
+        witness = await stack.enter_async_context(Witness(seen_at or url))
         await witness.watch()
-        proxy = await stack.enter_async_context(FaultProxy(parts.hostname, parts.port))
+        proxy = await stack.enter_async_context(FaultProxy(host, int(port)))
         watcher = stack.enter_context(Watcher())
-        rig = Rig(url, proxy, witness, store, watcher, scene, folder)
+        rig = Rig(url, proxy, witness, store, watcher, scene, folder, node_urls)
         stack.callback(lambda: [node.kill() for node in rig.nodes])
         yield rig
 
@@ -293,7 +303,8 @@ def _settings(scene: Scene) -> dict[str, str]:
 
 
 def through(url: str, proxy: FaultProxy) -> str:
-    """The same store, through the proxy."""
+    """The same store, through the proxy; the servers of the tests speak plain text, wherever the proxy is."""
     parts = urlsplit(url)
     login, _, _ = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"{login}@127.0.0.1:{proxy.port}").geturl()
+    netloc = f"{login}@{proxy.host}:{proxy.port}"
+    return parts._replace(netloc=netloc, query=parts.query or "sslmode=disable").geturl()

@@ -60,16 +60,19 @@ class Shift:
         mutant: str | None = None,
         elsewhere: bool = False,
         by_proxy: bool = False,
+        within: Sequence[str] = (),
+        proxy: FaultProxy | None = None,
     ) -> NodeProcess:
         """A node that is not started yet."""
         made = NodeProcess(
             name,
-            through(self.url, self.proxy) if by_proxy else self.url,
+            through(self.url, proxy or self.proxy) if by_proxy or proxy else self.url,
             self._folder,
             app=self.watcher.app,
             settings={**self._settings, **(settings or {})},
             mutant=mutant,
             elsewhere=elsewhere,
+            within=within,
         )
         self.nodes[name] = made
         self._all.append(made)
@@ -99,7 +102,7 @@ class Shift:
         first, self._numbers = self._numbers, self._numbers + count
         numbers = [f"n{number}" for number in range(first, first + count)]
         infos = [{"tenant": tenant, "quota": options.get("quota", "default"), **(info or {})}] * count
-        return await self.control.assign(tenant, numbers, infos, handler=handler, **options)
+        return await self.control.assign(tenant, numbers, infos, handler=handler, app="default/default", **options)
 
     async def until(self, condition: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
         """Wait for something that this process can see."""

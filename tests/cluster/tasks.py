@@ -1,8 +1,8 @@
 """The app of the execution tests. Its tasks are the witnesses: each writes a line when it starts and one when it ends.
 
-The rig copies this file to a folder of its own (`rota node --app FOLDER/tasks.py`), where the lines go too. A process
-that runs a task holds a connection to the rig for as long as it lives: from it the rig knows the process's number as
-the host knows it, and when it is gone.
+The rig copies this file to a folder of its own (`rota node start --app FOLDER/tasks.py`), where the lines go too. A
+process that runs a task holds a connection to the rig for as long as it lives: from it the rig knows the process's
+number as the host knows it, and when it is gone.
 """
 
 import json
@@ -12,11 +12,13 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import rota
-from rota.client.context import Told, current
+from rota.client.context import Stopped, Told, current
 
 HERE = Path(__file__).parent
 LINES, TOLD, SOCKET = HERE / "lines", HERE / "told", HERE / "rig"
@@ -68,6 +70,16 @@ def _write(kind: str) -> None:
     _append(LINES, line)
 
 
+@contextmanager
+def _witnessed() -> Iterator[None]:
+    """Write when a function starts, and when it ends, also if it is stopped; a process that is killed writes no end."""
+    _write("start")
+    try:
+        yield
+    finally:
+        _write("end")
+
+
 def _ms(info: Any) -> int:
     """How long to take: `ms`, in later attempts `again_ms` if there is one."""
     told = info or {}
@@ -78,36 +90,31 @@ def _ms(info: Any) -> int:
 @app.task(timeout=60)
 def nap(info: Any = None) -> str:
     """Take as long as told, then succeed."""
-    _write("start")
-    time.sleep(_ms(info) / 1000)
-    _write("end")
+    with _witnessed():
+        time.sleep(_ms(info) / 1000)
     return f"slept in attempt {current().attempt}"
 
 
 @app.task(timeout=60)
 def doze() -> None:
     """Take long enough to be met by what happens to its node."""
-    _write("start")
-    time.sleep(1.5)
-    _write("end")
+    with _witnessed():
+        time.sleep(1.5)
 
 
 @app.task(timeout=60)
 def mark() -> None:
-    """Only leave a line."""
-    _write("start")
-    _write("end")
+    """Only leave lines."""
+    with _witnessed():
+        pass
 
 
 @app.task(timeout=60)
 def fail(info: Any) -> str:
     """Fail as often as told, then succeed."""
-    _write("start")
-    try:
+    with _witnessed():
         if current().attempt <= info["failures"]:
             raise ValueError(f"attempt {current().attempt} fails as it was told to")
-    finally:
-        _write("end")
     return "at last"
 
 
@@ -115,33 +122,36 @@ def fail(info: Any) -> str:
 def deaf(info: Any = None) -> None:
     """Ignore what asks it to end, and take as long as told."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    nap(info)
+    with _witnessed():
+        until = time.monotonic() + _ms(info) / 1000
+        while time.monotonic() < until:
+            with suppress(Stopped):
+                time.sleep(max(0.0, until - time.monotonic()))
 
 
 @app.task(timeout=60)
 def talk(info: Any = None) -> None:
     """Print numbered lines for as long as told."""
-    _write("start")
     until = time.monotonic() + _ms(info) / 1000
     number = 0
-    while time.monotonic() < until:
-        print(f"line {number}", file=sys.stdout, flush=True)
-        number += 1
-        time.sleep(0.01)
-    _write("end")
+    with _witnessed():
+        while time.monotonic() < until:
+            print(f"line {number}", file=sys.stdout, flush=True)
+            number += 1
+            time.sleep(0.01)
 
 
 @app.on_start
 def started(told: Told) -> None:
     """Somebody else does the work: write down what they need to report its end."""
-    _append(TOLD, {"kind": "start", "uuid": told.uuid, "token": told.token, "number": told.number})
+    _append(TOLD, {"kind": "start", "id": told.id, "token": told.token, "number": told.number})
 
 
 @app.on_fail
 def failed(told: Told) -> None:
-    _append(TOLD, {"kind": "fail", "uuid": told.uuid, "token": told.token, "number": told.number})
+    _append(TOLD, {"kind": "fail", "id": told.id, "token": told.token, "number": told.number})
 
 
 @app.on_timeout
 def timed_out(told: Told) -> None:
-    _append(TOLD, {"kind": "timeout", "uuid": told.uuid, "token": told.token, "number": told.number})
+    _append(TOLD, {"kind": "timeout", "id": told.id, "token": told.token, "number": told.number})

@@ -33,14 +33,14 @@ async def test_an_item_that_runs_out_of_time_harms_nobody_else_on_its_node(shift
     (unharmed,) = shift.watcher.executing().values()
     late = await shift.assign("acme", info={"ms": 60_000}, timeout_s=1)
     await shift.until_idle()
-    (ended,) = await shift.attempts(late.items[0].uuid)
+    (ended,) = await shift.attempts(late.items[0].id)
     assert ended["outcome"] == "timed_out"
     assert ended["ended_at"] - ended["started_at"] >= 1 * SECOND
-    (line,) = await shift.attempts(other.items[0].uuid)
+    (line,) = await shift.attempts(other.items[0].id)
     assert (line["outcome"], line["attempt"]) == ("succeeded", 1)
     assert [it.pid for it in shift.watcher.lines if it.item == unharmed.item] == [unharmed.pid] * 2
-    assert len(shift.starts(late.items[0].uuid)) == 1
-    await shift.until(lambda: shift.starts(late.items[0].uuid)[0].pid not in shift.watcher.alive, "its process to end")
+    assert len(shift.starts(late.items[0].id)) == 1
+    assert late.items[0].id not in shift.watcher.executing(), "reported as over while it runs"
 
 
 async def test_a_task_that_ignores_being_asked_is_killed_after_its_grace(shift: Shift) -> None:
@@ -63,13 +63,13 @@ async def test_cancelling_stops_what_runs_and_starts_nothing_that_waits(shift: S
     done = await shift.assign("acme", 5, info={"ms": 60_000})
     await shift.until(lambda: len(shift.watcher.executing()) == 1, "one to execute")
     (running,) = shift.watcher.executing()
-    cancelled = await shift.control.cancel([done.run_id])
+    cancelled = await shift.control.cancel([done.id])
     assert (cancelled.done.ended, cancelled.done.asked) == (4, 1)
     await shift.until_idle()
-    assert {state for state, _, _ in (await shift.items(done.run_id)).values()} == {"cancelled"}
+    assert {state for state, _, _ in (await shift.items(done.id)).values()} == {"cancelled"}
     assert [it["outcome"] for it in await shift.attempts(running)] == ["cancelled"]
     assert shift.watcher.started() == {(running, 1)}
-    assert shift.starts(running)[0].pid not in shift.watcher.alive, "reported as over while its process lives"
+    assert running not in shift.watcher.executing(), "reported as over while it runs"
 
 
 async def test_cancelling_kills_what_ignores_it(shift: Shift) -> None:
@@ -91,7 +91,7 @@ async def test_a_failed_item_is_tried_again_on_another_node(shift: Shift) -> Non
     done = await shift.assign("acme", 12, handler="fail", info={"failures": 1}, retries=1)
     await shift.until_idle()
     for item in done.items:
-        first, second = await shift.attempts(item.uuid)
+        first, second = await shift.attempts(item.id)
         assert (first["outcome"], second["outcome"]) == ("failed", "succeeded")
         assert first["node"] != second["node"]
         assert "as it was told to" in first["message"]
@@ -101,9 +101,9 @@ async def test_retries_end_when_they_are_used_up_and_the_client_is_told_once(shi
     await shift.start("node-0")
     done = await shift.assign("acme", handler="fail", info={"failures": 9}, retries=2, notify=["on_fail"])
     await shift.until_idle()
-    lines = await shift.attempts(done.items[0].uuid)
+    lines = await shift.attempts(done.items[0].id)
     assert [(it["attempt"], it["outcome"]) for it in lines] == [(n, "failed") for n in (1, 2, 3)]
-    assert [state for state, _, _ in (await shift.items(done.run_id)).values()] == ["failed"]
+    assert [state for state, _, _ in (await shift.items(done.id)).values()] == ["failed"]
     await shift.until(lambda: len(shift.watcher.told) > 0, "on_fail to be called")
     assert [(it["kind"], it["number"]) for it in shift.watcher.told] == [("fail", done.items[0].number)]
 
@@ -124,7 +124,7 @@ async def test_retries_keep_their_distance_by_the_stores_clock(shift: Shift) -> 
         assigned[name] = await shift.assign("acme", handler="fail", info={"failures": 3}, retries=retries)
     await shift.until_idle()
     for name, (_, pauses) in BACKOFFS.items():
-        lines = await shift.attempts(assigned[name].items[0].uuid)
+        lines = await shift.attempts(assigned[name].items[0].id)
         assert [it["outcome"] for it in lines] == ["failed"] * 3 + ["succeeded"]
         seen = [(after["assigned_at"] - before["ended_at"]) / SECOND for before, after in pairwise(lines)]
         print(f"\nbackoff {name}: {', '.join(f'{it:.3f}' for it in seen)} s, at least {pauses}")
@@ -163,17 +163,17 @@ async def test_an_item_is_finished_from_outside_once_and_with_its_own_token_only
     await shift.start("node-0")
     done = await shift.assign("acme", handler=None, timeout_s=60)
     told = await Client(shift).told("start")
-    assert told["uuid"] == done.items[0].uuid
+    assert told["id"] == done.items[0].id
     await outside(shift, told["number"], 1)
     finish = shift.control.finish
-    assert await finish(told["uuid"], told["token"] + 1, result="forged") is Answer.STALE
+    assert await finish(told["id"], told["token"] + 1, result="forged") is Answer.STALE
     assert await finish("4611686018427387904", told["token"]) is Answer.UNKNOWN
-    assert await finish(told["uuid"], told["token"], result="done") is Answer.FINISHED
-    assert await finish(told["uuid"], told["token"], result="done") is Answer.FINISHED, "the same report again"
-    assert await finish(told["uuid"], told["token"], result="other") is Answer.STALE
+    assert await finish(told["id"], told["token"], result="done") is Answer.FINISHED
+    assert await finish(told["id"], told["token"], result="done") is Answer.FINISHED, "the same report again"
+    assert await finish(told["id"], told["token"], result="other") is Answer.STALE
     await shift.until_idle()
-    assert [it[:2] for it in (await shift.items(done.run_id)).values()] == [("succeeded", '"done"')]
-    assert len(await shift.attempts(told["uuid"])) == 1
+    assert [it[:2] for it in (await shift.items(done.id)).values()] == [("succeeded", '"done"')]
+    assert len(await shift.attempts(told["id"])) == 1
 
 
 async def test_finish_without_a_token_counts_for_the_first_attempt_only(shift: Shift) -> None:
@@ -182,16 +182,16 @@ async def test_finish_without_a_token_counts_for_the_first_attempt_only(shift: S
     done = await shift.assign("acme", 2, handler=None, timeout_s=60, retries=1)
     first, second = await client.told("start", 1), await client.told("start", 2)
     await outside(shift, "both", 2)
-    assert await shift.control.finish(first["uuid"], result=1) is Answer.FINISHED
-    assert await shift.control.finish(second["uuid"], failed="try again") is Answer.FINISHED
+    assert await shift.control.finish(first["id"], result=1) is Answer.FINISHED
+    assert await shift.control.finish(second["id"], failed="try again") is Answer.FINISHED
     again = await client.told("start", 3)
-    assert (again["uuid"], again["token"] > second["token"]) == (second["uuid"], True)
+    assert (again["id"], again["token"] > second["token"]) == (second["id"], True)
     await outside(shift, "the second attempt", 1)
-    assert await shift.control.finish(again["uuid"], result="late") is Answer.STALE, "without a token"
-    assert await shift.control.finish(again["uuid"], second["token"], result="late") is Answer.STALE, "with the first's"
-    assert await shift.control.finish(again["uuid"], again["token"], result=2) is Answer.FINISHED
+    assert await shift.control.finish(again["id"], result="late") is Answer.STALE, "without a token"
+    assert await shift.control.finish(again["id"], second["token"], result="late") is Answer.STALE, "with the first's"
+    assert await shift.control.finish(again["id"], again["token"], result=2) is Answer.FINISHED
     await shift.until_idle()
-    assert {it[:2] for it in (await shift.items(done.run_id)).values()} == {("succeeded", "1"), ("succeeded", "2")}
+    assert {it[:2] for it in (await shift.items(done.id)).values()} == {("succeeded", "1"), ("succeeded", "2")}
 
 
 async def test_what_is_not_finished_in_time_is_over_and_the_client_is_told(shift: Shift) -> None:
@@ -200,15 +200,15 @@ async def test_what_is_not_finished_in_time_is_over_and_the_client_is_told(shift
     client = Client(shift)
     done = await shift.assign("acme", 2, handler=None, timeout_s=2, notify=["on_timeout"])
     told, following = await client.told("start"), await client.told("start", 2)
-    assert await shift.control.finish(told["uuid"], told["token"], result="too late") is Answer.STALE
+    assert await shift.control.finish(told["id"], told["token"], result="too late") is Answer.STALE
     await outside(shift, "the next item, which waited for the seat", 1)
-    assert await shift.control.extend(following["uuid"], 60, following["token"]) is not None
-    assert await shift.control.finish(following["uuid"], following["token"]) is Answer.FINISHED
-    assert (await client.told("timeout"))["uuid"] == told["uuid"]
+    assert await shift.control.extend(following["id"], 60, following["token"]) is not None
+    assert await shift.control.finish(following["id"], following["token"]) is Answer.FINISHED
+    assert (await client.told("timeout"))["id"] == told["id"]
     await shift.until_idle()
-    states = {str(item): state for item, (state, _, _) in (await shift.items(done.run_id)).items()}
-    assert states == {told["uuid"]: "failed", following["uuid"]: "succeeded"}
-    assert [it["outcome"] for it in await shift.attempts(told["uuid"])] == ["timed_out"]
+    states = {item: state for item, (state, _, _) in (await shift.items(done.id)).items()}
+    assert states == {told["id"]: "failed", following["id"]: "succeeded"}
+    assert [it["outcome"] for it in await shift.attempts(told["id"])] == ["timed_out"]
 
 
 async def test_jobs_leave_results_and_a_history_of_their_attempts(shift: Shift) -> None:

@@ -15,7 +15,7 @@ from rota.config import CoordinatorConfig, PlacementConfig, SchedulerConfig
 from rota.control import Control
 from rota.loops.placement.attendant import Attendant
 from rota.loops.placement.claimer import Claimer
-from rota.loops.placement.part import Part, driver
+from rota.loops.placement.part import Part, take_part
 from rota.loops.scheduler import Scheduler
 from rota.model.cluster import Peer
 from rota.model.plan import RunFilter
@@ -50,11 +50,7 @@ class Stage:
         coordinator = open_coordinator(where, self.store, clock)
         peer = Peer(name=name, incarnation=clock.token(), address=f"{name}:7700")
         attendant = Attendant(coordinator, clock, lambda: peer, on_lost=on_lost)
-        part = Part(
-            coordinator=coordinator,
-            attendant=attendant,
-            driver=driver(self.store, coordinator, clock, PlacementConfig(), attendant),
-        )
+        part = take_part(self.store, coordinator, clock, PlacementConfig(), attendant)
         scheduler = Scheduler(self.store, clock, SchedulerConfig(), overdue_s=SESSION_S + 1)
         part.connect(scheduler, lambda: self.exits.append(name))
         self.parts.append(part)

@@ -47,9 +47,9 @@ async def test_a_node_that_drains_finishes_what_it_has_and_others_take_the_rest(
         assert shift.nodes["node-0"].ended(30) == 0
         left_s = (time.monotonic_ns() - told) / SECOND_NS
         await shift.until_idle()
-        lines = await shift.attempts(*(it.uuid for it in done.items))
+        lines = await shift.attempts(*(it.id for it in done.items))
         assert [(it["attempt"], it["outcome"]) for it in lines] == [(1, "succeeded")] * 40, "lost or doubled"
-        assert {len(shift.starts(it.uuid)) for it in done.items} == {1}
+        assert {len(shift.starts(it.id)) for it in done.items} == {1}
         shares = await nodes_of(shift)
         print(f"\ndrained in {left_s:.2f} s with items of 0.7 s; ended by node: {shares}")
         assert 6 <= shares["node-0"] <= 18, "void: it had nothing to finish, or it took more"
@@ -73,9 +73,9 @@ async def test_a_node_that_is_told_twice_gives_its_items_back(
         node.send(stop)
         assert node.ended(20) == 130
         await shift.until_idle()
-        again_s = max(shift.starts(it.uuid)[1].mono_ns - told for it in done.items) / SECOND_NS
+        again_s = max(shift.starts(it.id)[1].mono_ns - told for it in done.items) / SECOND_NS
         print(f"\nstopped at once: n=6 items started again elsewhere within {again_s:.2f} s")
-        assert {state for state, _, _ in (await shift.items(done.run_id)).values()} == {"succeeded"}
+        assert {state for state, _, _ in (await shift.items(done.id)).values()} == {"succeeded"}
         verdict = shift.judged()
         assert verdict.clean, verdict
 
@@ -123,7 +123,7 @@ async def test_a_drain_of_running_work_can_be_called_off_and_lasts_over_a_restar
         await shift.control.undrain(["node-0"])
         await shift.until_asked(has_some, "it to take part again")
         await shift.until_idle()
-        lines = await shift.attempts(*(it.uuid for it in done.items))
+        lines = await shift.attempts(*(it.id for it in done.items))
         assert [(it["attempt"], it["outcome"]) for it in lines] == [(1, "succeeded")] * 240, "lost or doubled"
-        assert {len(shift.starts(it.uuid)) for it in done.items} == {1}
+        assert {len(shift.starts(it.id)) for it in done.items} == {1}
         assert shift.judged().clean

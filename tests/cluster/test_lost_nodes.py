@@ -23,7 +23,7 @@ async def busy(shift: Shift, count: int = ITEMS) -> list[int]:
     await shift.control.set_quota("acme")
     done = await shift.assign("acme", count, info=LONG, concurrency=6)
     await shift.until(lambda: len(shift.watcher.executing()) == count, f"{count} items to execute")
-    return [int(item.uuid) for item in done.items]
+    return [item.id for item in done.items]
 
 
 def firsts(shift: Shift) -> dict[int, Interval]:
@@ -135,7 +135,7 @@ async def test_items_of_a_killed_agent_run_elsewhere_when_its_lease_is_over(post
         since = time.monotonic_ns()
         shift.nodes["node-0"].kill_agent()
         over_ns = await lease_over_ns(shift, "node-0", margin_s=0.5)
-        await judge_rerun(shift, items, since, "agent on another host killed, lease 3 s, margin 0.5 s, bound 4.5 s")
+        await judge_rerun(shift, items, since, "agent on another host killed, lease 3 s, margin 0.5 s")
         assert min(firsts_again(shift)) > over_ns, "an item was started again before the lease of its node was over"
 
 
@@ -149,9 +149,7 @@ async def test_an_agent_that_starts_again_on_its_host_gives_its_items_back_at_on
         shift.nodes["node-0"].kill_agent()
         over_ns = await lease_over_ns(shift, "node-0")
         await shift.start("node-0")
-        await judge_rerun(
-            shift, items, time.monotonic_ns(), "restart on the same host, counted from its joining, bound 2 s"
-        )
+        await judge_rerun(shift, items, time.monotonic_ns(), "restart on the same host, counted from its joining")
         assert max(firsts_again(shift)) < over_ns
 
 

@@ -1,11 +1,13 @@
 """Nodes start whatever others are doing: together on an empty store, or beside one that froze in the middle of it."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from rota.cli.faults import STORE_REFUSED
 from tests.cluster.processes import NodeProcess
 from tests.cluster.witness import Witness
 
@@ -39,3 +41,20 @@ async def test_three_nodes_start_together_on_an_empty_store_and_beside_a_frozen_
         async with Witness(url) as frozen:
             await frozen.ask(MIGRATION_LOCK[store])
             await start([NodeProcess("late", url, tmp_path)])
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("wrong", ["user", "database"])
+async def test_a_node_that_its_store_lets_not_in_ends_with_an_error(
+    store: str, wrong: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    async with request.getfixturevalue(f"{store}_server").fresh_database() as url:
+        bad = re.sub(r"//[^@]*@", "//nobody:guessed@", url) if wrong == "user" else re.sub(r"/[^/]*$", "/nowhere", url)
+        node = NodeProcess("node-0", bad, tmp_path)
+        node.start()
+        try:
+            assert await asyncio.to_thread(node.ended, START_S) == STORE_REFUSED, node.log
+        finally:
+            node.kill()
+        assert "refuses this connection" in node.log
+        assert "guessed" not in node.log

@@ -34,9 +34,9 @@ async def outlive(shift: Shift, server: PostgresServer | MariadbServer, down_s: 
     await asyncio.to_thread(server.start)
     up = time.monotonic_ns()
     await shift.until_idle(60)
-    held_ids, short_ids = ({int(it.uuid) for it in done.items} for done in (held, short))
+    held_ids, short_ids = ({it.id for it in done.items} for done in (held, short))
     assert killed == short_ids, "the switch must kill what did not ask for more time, and nothing else"
-    await judge(shift, held.run_id, short.run_id)
+    await judge(shift, held.id, short.id)
     ran = [it for it in shift.executed() if it.item in short_ids]
     gone_s = [(it.end_ns - down) / SECOND_NS for it in ran if it.attempt == 1]
     again_s = [(it.start_ns - up) / SECOND_NS for it in ran if it.attempt == 2]
