@@ -102,9 +102,8 @@ def a_new_node(name: str | None = None, *, seats: int = 100, **fields: Any) -> N
     return NewNode(
         name=name or f"node-{number}",
         incarnation=f"incarnation-{number}",
-        place=PLACE,
         seats=seats,
-        **{"handlers": (HANDLER, "listener:acme/default/on_start"), **fields},
+        **{"place": PLACE, "handlers": (HANDLER, "listener:acme/default/on_start"), **fields},
     )
 
 

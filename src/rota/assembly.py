@@ -159,7 +159,6 @@ class Assembly:
             duty=self._duty("rescue", part),
         )
         pruner = Pruner(self._store, self._clock, self._config.retention, self._logs, duty=self._duty("prune", part))
-        inspector = [] if part is None else [self._inspector(part, dispatcher)]
         host = Host(
             store=self._store,
             identity=self._identity,
@@ -175,7 +174,7 @@ class Assembly:
                 pruner,
                 warden,
                 self._alarmer(part, live),
-                *inspector,
+                self._inspector(part, dispatcher),
                 *([] if self._crew is None else [Ability(self._clock, self._crew, self._tell_ability)]),
                 *finishers,
                 *([] if executor is None else [executor]),
@@ -242,8 +241,8 @@ class Assembly:
             takes_part=self._fires,
         )
 
-    def _inspector(self, part: Part, dispatcher: Dispatcher) -> Inspector:
-        async def tell(lost: Sequence[Node]) -> None:
+    def _inspector(self, part: Part | None, dispatcher: Dispatcher) -> Inspector:
+        async def leave_out(lost: Sequence[Node]) -> None:
             dispatcher.leave_out(frozenset(node.id for node in lost))
             self._unreachable = tuple(sorted(node.id for node in lost))
             await self._advertise(self._loaded)
@@ -251,11 +250,12 @@ class Assembly:
         return Inspector(
             self._store,
             self._clock,
-            part.attendant,
+            self._config.node.name,
             Pinger(),
             every_s=self._config.node.check_s,
             here=self._place,
-            on_changed=tell,
+            on_changed=leave_out,
+            publish=None if part is None else lambda names: part.attendant.tell(unreachable=names),
         )
 
     def _peer(self) -> Peer:

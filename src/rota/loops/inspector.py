@@ -1,8 +1,8 @@
 """Inspect: each node asks the others, over HTTP, whether they live (S1.17, S1.18, S1.20).
 
     ask every other node      ──answers itself──> count 0
-                              └─does not────────> count + 1 ──three in a row──> told under this node's session, and
-                                                                                left out by the rounds of this node
+                              └─does not────────> count + 1 ──three in a row──> left out by the rounds of this node, and
+                                                                                told under its session if it has one
 
 The node is not given up for that: it is rescued when its lease has ended, whoever can reach it. Counts are this
 observer's own (A1.5), and go on while the coordinator is away.
@@ -17,7 +17,6 @@ import structlog
 
 from rota.core.reach import checked, failures, is_answer_of, unreachable
 from rota.loops.loop import Loop
-from rota.loops.placement.attendant import Attendant
 from rota.model.cluster import UNREACHABLE_AFTER
 from rota.model.node import Answer, Node, Place
 from rota.ports import Clock, Store
@@ -26,6 +25,7 @@ log = structlog.get_logger()
 
 Ping = Callable[[str], Awaitable[Answer | None]]
 OnChanged = Callable[[Sequence[Node]], Awaitable[None]]
+Publish = Callable[[tuple[str, ...]], Awaitable[None]]
 
 
 class Inspector(Loop):
@@ -35,26 +35,28 @@ class Inspector(Loop):
         self,
         store: Store,
         clock: Clock,
-        attendant: Attendant,
+        own: str,
         ping: Ping,
         *,
         every_s: float,
         here: Callable[[], Place],
         on_changed: OnChanged,
+        publish: Publish | None = None,
     ) -> None:
         super().__init__(clock)
         self._store = store
-        self._attendant = attendant
+        self._own = own
         self._ping = ping
         self._every_s = every_s
         self._here = here
         self._on_changed = on_changed
+        self._publish = publish
         self._failed: dict[int, int] = {}
         self._told: frozenset[int] = frozenset()
 
     async def once(self) -> float:
         members = (await self._store.nodes()).nodes
-        nodes = checked(members, self._attendant.peer.name, self._here())
+        nodes = checked(members, self._own, self._here())
         answers = await asyncio.gather(*(self._ping(node.joined.address) for node in nodes))
         answered = {node.id: is_answer_of(node, it) for node, it in zip(nodes, answers, strict=True)}
         self._failed = failures(self._failed, answered)
@@ -63,7 +65,8 @@ class Inspector(Loop):
         if (now := frozenset(node.id for node in lost)) != self._told:
             await self._on_changed(lost)
             self._told = now  # only now: what was not told is told at the next check
-        await self._attendant.tell(unreachable=tuple(sorted({node.joined.name for node in lost})))
+        if self._publish is not None:
+            await self._publish(tuple(sorted({node.joined.name for node in lost})))
         return self._every_s
 
     def _say(self, nodes: Sequence[Node], answers: dict[int, Answer | None]) -> None:

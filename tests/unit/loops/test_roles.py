@@ -8,21 +8,32 @@ import pytest
 
 from rota.clock import SystemClock
 from rota.config import config_of, load
+from rota.loops.dispatcher import Dispatcher
 from rota.loops.executor import Executor
+from rota.loops.host import Host
+from rota.loops.inspector import Inspector
 from rota.loops.pruner import Pruner
 from rota.loops.scheduler import Scheduler
+from rota.model.cluster import UNREACHABLE_AFTER
+from rota.ports import Store
 from rota.wiring import node, open_store, scheduler
+from tests.factories import a_node
+from tests.servers.ports import free_port
+
+
+async def a_host(folder: Path, roles: str) -> tuple[Store, Host]:
+    settings = {"node.roles": roles, "executor.state_path": str(folder), "logs.path": str(folder / "logs")}
+    config = config_of(load(flags={**settings, "node.name": "a", "node.listen": "127.0.0.1:0", "executor.seats": "2"}))
+    clock = SystemClock()
+    store = open_store("memory:", clock, actor="test")
+    return store, await node(store, clock, config, [], scheduler(store, clock, config))
 
 
 @pytest.mark.parametrize(
     ("roles", "fires", "executes"), [("all", True, True), ("scheduler", True, False), ("executor", False, True)]
 )
 async def test_a_node_does_what_its_roles_say(tmp_path: Path, *, roles: str, fires: bool, executes: bool) -> None:
-    settings = {"node.roles": roles, "executor.state_path": str(tmp_path), "logs.path": str(tmp_path / "logs")}
-    config = config_of(load(flags={**settings, "node.name": "a", "node.listen": "127.0.0.1:0", "executor.seats": "2"}))
-    clock = SystemClock()
-    store = open_store("memory:", clock, actor="test")
-    host = await node(store, clock, config, [], scheduler(store, clock, config))
+    _, host = await a_host(tmp_path, roles)
     assert any(isinstance(it, Scheduler) for it in host.firing) == fires
     assert (host.part is not None) == fires
     assert any(isinstance(it, Executor) for it in host.working) == executes
@@ -31,5 +42,20 @@ async def test_a_node_does_what_its_roles_say(tmp_path: Path, *, roles: str, fir
         assert not await pruner._duty.is_mine()
     told = host.member._describe("token")
     assert (told.seats, told.digests.get("roles", "all")) == (2 if executes else 0, roles)
+    assert host.door is not None
+    await host.door.close()
+
+
+@pytest.mark.parametrize("roles", ["all", "scheduler", "executor"])
+async def test_a_node_of_every_role_leaves_out_who_does_not_answer(tmp_path: Path, roles: str) -> None:
+    """S1.16 to S1.18: all of them make rounds."""
+    store, host = await a_host(tmp_path, roles)
+    place = host.member._describe("token").place
+    silent = await a_node(store, "silent", place=place, address=f"127.0.0.1:{free_port()}")
+    (inspector,) = (it for it in host.working if isinstance(it, Inspector))
+    (dispatcher,) = (it for it in host.working if isinstance(it, Dispatcher))
+    for count in range(1, UNREACHABLE_AFTER + 1):
+        await inspector.once()
+        assert dispatcher._board.unreachable == (frozenset({silent}) if count == UNREACHABLE_AFTER else frozenset())
     assert host.door is not None
     await host.door.close()
