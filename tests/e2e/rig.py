@@ -13,8 +13,9 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from rota.cli.main import run
 
@@ -35,6 +36,18 @@ jobs:
     overlap: {policy: queue, queue_max: 2, key: "load-${region}"}
     shell: ["true"]
 """
+
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], within_s: float = 90.0) -> T:
+    """Wait for what another process does."""
+    deadline = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.05)
+    return found
 
 
 class Home:
@@ -120,10 +133,14 @@ class Process:
         return self._process.pid
 
     @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
     def log(self) -> str:
         return self._log.read_text()
 
-    def says(self, text: str, *, times: int = 1, within_s: float = 30) -> None:
+    def says(self, text: str, *, times: int = 1, within_s: float = 90) -> None:
         """Wait until the log holds a text."""
         deadline = time.monotonic() + within_s
         while self.log.count(text) < times:
@@ -134,7 +151,17 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def ends(self, within_s: float = 20) -> int:
+    def until(self, condition: Callable[[], T]) -> T:
+        """Wait for what this process does."""
+
+        def found() -> T:
+            seen = condition()
+            assert seen or not self.has_ended, self.log
+            return seen
+
+        return until(found)
+
+    def ends(self, within_s: float = 60) -> int:
         """The exit code."""
         return self._process.wait(within_s)
 
@@ -160,12 +187,12 @@ class Terminal:
         self._process.wait()
         os.close(self._master)
 
-    def shows(self, text: str, within_s: float = 30) -> None:
+    def shows(self, text: str, within_s: float = 90) -> None:
         deadline = time.monotonic() + within_s
         while text not in self.shown:
             assert time.monotonic() < deadline, f"no {text!r} in:\n{self.shown}"
-            if not self._read(0.2) and self._process.poll() is not None:
-                assert text in self.shown, f"ended without {text!r}:\n{self.shown}"
+            ended = self._process.poll() is not None
+            assert self._read(0.2) or not ended, f"ended without {text!r}:\n{self.shown}"
 
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
@@ -173,7 +200,7 @@ class Terminal:
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
 
-    def ends(self, within_s: float = 20) -> int:
+    def ends(self, within_s: float = 60) -> int:
         deadline = time.monotonic() + within_s
         while self._process.poll() is None and time.monotonic() < deadline:
             self._read(0.1)

@@ -10,10 +10,8 @@ import re
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -23,17 +21,16 @@ from tests.e2e.snapshot import Steady, compare
 from tests.e2e.wheel import Installed
 
 CHAPTERS = Path(__file__).parent / "first_hour"
-T = TypeVar("T")
 
 
 class Story:
     """A chapter: commands and what they print, in their order."""
 
-    def __init__(self, folder: Path, installed: Installed, store: str = "") -> None:
+    def __init__(self, folder: Path, installed: Installed, store: str = "", **env: str) -> None:
         self.folder = folder
         self._installed = installed
         self._store = store
-        self._env = {**installed.env(), "ROTA_NODE_NAME": "laptop"} | ({"ROTA_STORE": store} if store else {})
+        self._env = {**installed.env(), "ROTA_NODE_NAME": "laptop", **env} | ({"ROTA_STORE": store} if store else {})
         me, host = re.escape(getpass.getuser()), re.escape(socket.gethostname())
         names = {
             re.escape(store) or "(?!)": "postgresql://rota@db/rota",
@@ -115,12 +112,3 @@ class Story:
     def _seen(self, shown: str, text: str, code: int = 0) -> None:
         ended = f"(exit code {code})\n" if code else ""
         self._text += self._steady.text(f"$ {shown}") + self._steady.text(text) + ended + "\n"
-
-
-def until(condition: Callable[[], T], within_s: float = 90.0) -> T:
-    """Wait for what another process does."""
-    deadline = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.05)
-    return found

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from rota.cli.main import run
-from tests.e2e.rig import Home, Terminal
+from tests.e2e.rig import Home, Terminal, until
 
 APP = """
 import rota
@@ -143,11 +143,8 @@ def test_a_run_is_shown_with_its_items_attempts_and_output(home: Home) -> None:
 def ended(home: Home, run_id: str) -> Any:
     """A run, when it has ended."""
     home.rota("run", "logs", run_id, "-f")
-    for _ in range(200):
-        shown = home.json("run", "show", run_id)
-        if shown["ended_at"] is not None:
-            return shown
-    raise AssertionError(f"run {run_id} does not end")
+    until(lambda: home.json("run", "show", run_id)["ended_at"])
+    return home.json("run", "show", run_id)
 
 
 def test_nodes_are_drained_by_name_and_for_good(stored: Home) -> None:
@@ -164,14 +161,14 @@ def test_nodes_are_drained_by_name_and_for_good(stored: Home) -> None:
     assert [it["name"] for it in stored.json("node", "list", "--all")] == ["berlin"]
 
 
-def test_a_sweep_leaves_the_living_alone(stored: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROTA_EXECUTOR_STATE_PATH", str(stored.path / "state"))
-    stored.env["ROTA_EXECUTOR_STATE_PATH"] = str(stored.path / "state")
-    assert stored.ok("node", "sweep") == "0 former nodes swept, 0 alive\n"
-    with stored.start("node", "start", "--name", "berlin") as node:
+def test_a_sweep_leaves_the_living_alone(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTA_EXECUTOR_STATE_PATH", str(home.path / "state"))
+    home.env["ROTA_EXECUTOR_STATE_PATH"] = str(home.path / "state")
+    assert home.ok("node", "sweep") == "0 former nodes swept, 0 alive\n"
+    with home.start("node", "start", "--name", "berlin") as node:
         node.says("joined")
-        assert stored.json("node", "sweep") == {"gone": [], "living": 1, "unreadable": []}
-    gone = stored.json("node", "sweep")["gone"]
+        assert home.json("node", "sweep") == {"gone": [], "living": 1, "unreadable": []}
+    gone = home.json("node", "sweep")["gone"]
     assert [(it["node"], it["trees_cleared"]) for it in gone] == [("berlin", 0)]
 
 

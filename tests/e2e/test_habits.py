@@ -179,8 +179,7 @@ def test_a_log_says_what_a_node_waits_for(home: Home) -> None:
     home.write("app.py", SLOW)
     with home.start("node", "start", "--app", "app.py") as node:
         node.says("joined")
-        while not home.json("run", "list", "--state", "running"):
-            assert node._process.poll() is None
+        node.until(lambda: home.json("run", "list", "--state", "running"))
         node.send(signal.SIGTERM)
         node.says("stopping: waits for run 1 (slow) to end")
         node.send(signal.SIGTERM)
@@ -195,7 +194,7 @@ def test_run_ids_rise_whoever_makes_the_run(home: Home) -> None:
         node.says("takes part")
         made = [home.json("job", "trigger", "beat")["id"] for _ in range(3)]
     assert made == sorted(made)
-    ids = [run["id"] for run in home.json("run", "list")]
+    ids = [run["id"] for run in home.json("run", "list", "--limit", "1000")]
     assert ids == list(range(len(ids), 0, -1))
 
 
@@ -207,7 +206,7 @@ def test_what_has_not_started_waits_and_explain_names_the_setting(home: Home) ->
         node.says("joined")
         run = home.json("job", "trigger", "by-hand")["id"]
         assert home.json("run", "show", str(run))["state"] == "waiting"
-        assert run in [it["id"] for it in home.json("run", "list", "--state", "waiting")]
+        assert run in [it["id"] for it in home.json("run", "list", "--job", "by-hand", "--state", "waiting")]
         assert home.json("run", "list", "--state", "running") == []
         assert "executor.seats of node berlin is 0" in home.ok("run", "explain", str(run))
 
@@ -219,8 +218,7 @@ def test_up_finds_the_modules_beside_its_file(home: Home) -> None:
     home.write("work/jobs.yaml", "jobs:\n  job:\n    every_s: 1\n    python: helpers:work\n")
     with home.start("up", "work/jobs.yaml") as up:
         up.says("joined")
-        while not home.json("run", "list", "--state", "succeeded"):
-            assert up._process.poll() is None
+        up.until(lambda: home.json("run", "list", "--state", "succeeded"))
     run = home.json("run", "list", "--state", "succeeded")[-1]["id"]
     assert home.ok("run", "logs", str(run)) == "from beside\n"
 
@@ -229,11 +227,9 @@ def test_a_failed_run_says_why_whole_wherever_it_is_asked(home: Home) -> None:
     home.write("app.py", SLOW)
     with home.start("node", "start", "--app", "app.py") as node:
         node.says("takes part")
-        while "broken" not in [it["name"] for it in home.json("job", "list")]:
-            assert node._process.poll() is None
+        node.until(lambda: "broken" in [it["name"] for it in home.json("job", "list")])
         run = str(home.json("job", "trigger", "broken")["id"])
-        while home.json("run", "show", run)["state"] != "failed":
-            assert node._process.poll() is None
+        node.until(lambda: home.json("run", "show", run)["state"] == "failed")
         whole = "first line\n" + "why" * 100
         explained = " ".join(home.ok("run", "explain", run).split())
         assert "attempt 1 on node" in explained

@@ -22,7 +22,8 @@ def test_a_node_refuses_a_state_folder_that_others_could_have_written(home: Home
     assert f"chmod 700 {state}" in ended.stderr
 
 
-SECRET = "hunter2"
+PATIENCE_S = 90.0  # from a new process to the first line of a task
+SECRET = "swordfish4"
 SPY = """
 import ctypes, os
 if os.getppid() == 1:  # in a PID namespace; elsewhere it is the /proc of the host
@@ -31,10 +32,10 @@ found = []
 for pid in filter(str.isdigit, os.listdir('/proc')):
     try:
         with open(f'/proc/{pid}/environ', 'rb') as file:
-            found += [pid] if b'hunter' b'2' in file.read() else []
+            found += [pid] if b'sword' b'fish4' in file.read() else []
     except OSError:
         pass
-print('mine', b'hunter' b'2' in repr(os.environ).encode(), 'others', found)
+print('mine', b'sword' b'fish4' in repr(os.environ).encode(), 'others', found)
 """
 
 
@@ -52,7 +53,7 @@ def test_no_task_finds_a_password_of_its_node_in_any_environment(home: Home, bou
         each.chmod(each.stat().st_mode | 0o011)
     with subprocess.Popen(start, cwd=home.path, env=env, user=user, group=user, stderr=subprocess.PIPE) as up:
         try:
-            wait_until(lambda: _logs(home), "the spy has run", up.poll)
+            wait_until(lambda: _logs(home), "the spy has run", up.poll, PATIENCE_S)
             assert not _may_read(up.pid, user), "it is hidden from its own user too"
             if IS_ROOT:
                 assert SECRET not in Path(f"/proc/{up.pid}/environ").read_text(), "it is overwritten"
@@ -90,7 +91,7 @@ def test_a_node_stops_when_told_to_also_if_nobody_reads_what_it_says(home: Home)
     home.write("jobs.yaml", "jobs: {long: {every_s: 1, overlap: forbid, shell: [sh, -c, 'echo here; sleep 5']}}")
     env = {**home.env, "ROTA_EXECUTOR_STATE_PATH": str(home.path / "state")}
     with subprocess.Popen([ROTA, "up", "jobs.yaml"], cwd=home.path, env=env, stderr=subprocess.PIPE) as up:
-        wait_until(lambda: _logs(home), "something runs", up.poll)
+        wait_until(lambda: _logs(home), "something runs", up.poll, PATIENCE_S)
         assert up.stderr is not None
         up.stderr.close()
         up.terminate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -14,10 +15,13 @@ def rota(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_reader_that_goes_away_is_exit_code_130(tmp_path: Path) -> None:
     assert rota(tmp_path, "store", "migrate").returncode == 0
-    with subprocess.Popen([ROTA, "config", "show"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as it:
-        assert it.stdout is not None
-        it.stdout.close()
-        assert it.wait(60) == 130
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([ROTA, "config", "show"], cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    finally:
+        os.close(writer)
+    assert done.returncode == 130
 
 
 def test_a_job_that_will_never_be_due_is_told_of(tmp_path: Path) -> None:

@@ -50,8 +50,7 @@ def test_every_command_of_it_works(home: Home, postgres_server: PostgresDatabase
                 process = started.enter_context(Process([ROTA, *words[1:]], home.path, home.env))
                 process.says("joined", within_s=90)
                 if "up" in words:
-                    while not home.json("run", "list", "--state", "succeeded"):
-                        assert process._process.poll() is None, process.log
+                    process.until(lambda: home.json("run", "list", "--state", "succeeded"))
             elif words[0] == "rota":
                 done = home.rota(*words[1:])
                 assert done.returncode in ((0, 7) if "doctor" in words else (0,)), f"{command}: {done.stderr}"

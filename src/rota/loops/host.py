@@ -103,7 +103,7 @@ class Host:
                 await first_of(self.member.joined.wait(), self._ending.wait())
                 others = (*self.working, *self.firing) if self.member.joined.is_set() else ()
                 tasks += [group.create_task(loop.run(), name=type(loop).__name__) for loop in others]
-                await self._end(tasks, watching)
+                await self._end(tasks, watching, has_begun=bool(others))
                 for task in (*tasks, *watching.values()):
                     task.cancel()  # one that still waits for an answer
         finally:
@@ -126,7 +126,11 @@ class Host:
         self.coordinator_lost = True
         self.stop_at_once()
 
-    async def _end(self, tasks: Sequence[asyncio.Task[None]], watching: Mapping[str, asyncio.Task[None]]) -> None:
+    async def _end(
+        self, tasks: Sequence[asyncio.Task[None]], watching: Mapping[str, asyncio.Task[None]], *, has_begun: bool
+    ) -> None:
+        """Leave in order. A node that was told to stop before it had joined has not begun: it drains nothing, even if it
+        joins meanwhile."""
         await self._ending.wait()
         for loop in self.firing:
             loop.stop()
@@ -135,7 +139,7 @@ class Host:
         if "coordinator" in watching:
             watching["coordinator"].cancel()  # it was closed, and must not be asked any more
         if self.execution is not None:
-            if self.member.joined.is_set():
+            if has_begun:
                 await self._drain(self.execution)
             await self.execution.crew.close()
             if not self._is_store_away:

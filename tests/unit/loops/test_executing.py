@@ -8,9 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from rota.backends.memory import MemoryStore
+from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.cli.serve import Stopping, stop_by_signal
 from rota.clock import SystemClock
-from rota.config import ExecutorConfig, LeaseConfig
+from rota.config import ExecutorConfig, LeaseConfig, PlacementConfig
 from rota.core.dispatch import Rounds
 from rota.errors import InvalidInput
 from rota.loops.executor import Executor
@@ -19,7 +20,11 @@ from rota.loops.identity import Identity
 from rota.loops.live import Live
 from rota.loops.loader import Loader
 from rota.loops.member import Member
+from rota.loops.placement.attendant import Attendant
+from rota.loops.placement.part import Part, take_part
+from rota.model.cluster import Peer
 from rota.model.dispatch import Arrival, ArrivalKind, Ready
+from rota.model.node import Joined, NewNode
 from rota.model.work import Attempt, Lane, Limit
 from rota.rest.app import app
 from rota.rest.door import Door
@@ -148,32 +153,86 @@ async def test_a_node_whose_crew_cannot_open_closes_its_door(tmp_path: Path, mon
         await asyncio.open_connection(*door.address.split(":"))
 
 
-async def test_a_node_told_to_stop_while_a_round_gives_it_work_says_that_it_waits_for_it(tmp_path: Path) -> None:
-    """It was committed as given, and the node has not read it yet."""
-    store, live, identity = MemoryStore(SystemClock(), actor="test"), Live(), Identity("a")
-    await store.set_limits([Limit(name="global", cap=10), Limit(name="quota:acme/default")])
-    crew = ProcessCrew(CrewSettings(node="a", state_dir=str(tmp_path / "state")), DirectoryLogs(tmp_path / "logs"))
+def an_executing_host(store: MemoryStore, folder: Path, part: Part | None = None) -> tuple[Host, Execution]:
+    identity, live = Identity("a"), Live()
+    crew = ProcessCrew(CrewSettings(node="a", state_dir=str(folder / "state")), DirectoryLogs(folder / "logs"))
     executor = Executor(store, SystemClock(), ExecutorConfig(), identity, crew, live, Loader(store))
     member = Member(
         store, SystemClock(), LeaseConfig(), identity, crew, describe=lambda token: a_new_node("a", seats=10)
     )
     execution = Execution(crew=crew, live=live, executor=executor)
-    host = Host(store=store, identity=identity, member=member, firing=(), working=[executor], execution=execution)
+    host = Host(
+        store=store,
+        identity=identity,
+        member=member,
+        firing=(),
+        working=[executor],
+        execution=execution,
+        part=part,
+    )
+    return host, execution
+
+
+async def test_a_node_told_to_stop_while_a_round_gives_it_work_says_that_it_waits_for_it(tmp_path: Path) -> None:
+    """It was committed as given, and the node has not read it yet."""
+    store = MemoryStore(SystemClock(), actor="test")
+    await store.set_limits([Limit(name="global", cap=10), Limit(name="quota:acme/default")])
+    host, execution = an_executing_host(store, tmp_path)
     stopping, said = Stopping(), asyncio.Queue[str]()
     stop_by_signal(host, stopping, say=said.put_nowait)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(host.run())
-        await member.joined.wait()
-        await executor.all_in_hand()
-        assert identity.id is not None
+        await host.member.joined.wait()
+        await execution.executor.all_in_hand()
+        assert host.identity.id is not None
         run = await store.assign(an_assignment(1))
-        await store.dispatch(identity.id, Rounds(), batch_max=10)
+        await store.dispatch(host.identity.id, Rounds(), batch_max=10)
         assert not host.in_hand
         stopping.stop()
         assert said.empty()
         assert await said.get() == f"stopping: waits for run {run.id} (acme) to end; once more ends it at once"
-        live.settled(list(host.in_hand))
+        execution.live.settled(list(host.in_hand))
     assert said.empty(), "it is said once"
+
+
+class SlowToLetIn(MemoryStore):
+    """Takes its time to let a node join."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock(), actor="test")
+        self.answer = asyncio.Event()
+
+    async def join(self, node: NewNode, *, lease_s: float) -> Joined:
+        await self.answer.wait()
+        return await super().join(node, lease_s=lease_s)
+
+
+class SlowToClose(MemoryCoordinator):
+    """Takes its time to say goodbye."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store.realm, SystemClock(), ttl_s=60.0)
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+
+    async def close(self) -> None:
+        self.asked.set()
+        await self.answer.wait()
+
+
+async def test_a_node_told_to_stop_before_it_has_joined_ends_even_if_it_joins_meanwhile(tmp_path: Path) -> None:
+    store = SlowToLetIn()
+    coordinator = SlowToClose(store)
+    attendant = Attendant(coordinator, SystemClock(), lambda: Peer(name="a", incarnation="1", address="127.0.0.1:7700"))
+    part = take_part(store, coordinator, SystemClock(), PlacementConfig(), attendant)
+    host, _ = an_executing_host(store, tmp_path, part)
+    host.stop()
+    async with asyncio.timeout(15), asyncio.TaskGroup() as group:
+        group.create_task(host.run())
+        await coordinator.asked.wait()
+        store.answer.set()
+        await host.member.joined.wait()
+        coordinator.answer.set()
+    assert [node.state for node in (await store.nodes()).nodes] == []
 
 
 async def test_an_incarnation_that_joins_while_its_node_drains_takes_nothing() -> None:

@@ -162,10 +162,10 @@ def forget_trees(folder: Path) -> None:
 def remove_folder(folder: Path) -> None:
     """The agent's own line goes last: while there are trees, they must be found."""
     if not tree_paths(folder):
-        for unfinished in folder.glob(".*"):
-            unfinished.unlink(missing_ok=True)
-        (folder / _AGENT).unlink(missing_ok=True)
         with suppress(FileNotFoundError):  # two sweeps at once
+            for unfinished in folder.glob(".*"):
+                unfinished.unlink(missing_ok=True)
+            (folder / _AGENT).unlink(missing_ok=True)
             folder.rmdir()
 
 
