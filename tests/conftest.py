@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.e2e.snapshot import REWRITE
 from tests.servers.etcd import EtcdServer
@@ -12,6 +13,9 @@ from tests.servers.mariadb import MariadbDatabases, MariadbServer
 from tests.servers.postgres import PostgresDatabases, PostgresServer
 from tests.servers.process import PrivateServer, ServerMissing
 from tests.servers.zookeeper import ZooKeeperServer
+
+settings.register_profile("rota", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rota")  # how long an example takes says something of the machine only
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -129,8 +129,8 @@ class Host:
     async def _end(
         self, tasks: Sequence[asyncio.Task[None]], watching: Mapping[str, asyncio.Task[None]], *, has_begun: bool
     ) -> None:
-        """Leave in order. A node that was told to stop before it had joined has not begun: it drains nothing, even if it
-        joins meanwhile."""
+        """Leave in order. A node that was told to stop before it had joined has not begun, and drains nothing: even if
+        it joins meanwhile."""
         await self._ending.wait()
         for loop in self.firing:
             loop.stop()

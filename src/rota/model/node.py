@@ -10,6 +10,8 @@ from rota.model.value import Value
 LEASE_S = 10.0
 MARGIN_S = 1.0
 RENEW_S = LEASE_S / 4
+RENEWED_MEANWHILE_S = 1.0
+"""By how much a lease may lie further ahead than a renewal could set it at the instant by which it is judged."""
 UNREADABLE = "unreadable"
 """Told as the release of a node whose own record is not to be understood: it is newer, as far as anybody can tell."""
 UNREACHABLE = "unreachable"
@@ -62,8 +64,8 @@ class NewNode(Value, frozen=True, kw_only=True):
 
     def is_void(self, until_us: int, now_us: int) -> bool:
         """Whether a lease lies further ahead than a renewal could set it: the store's clock was set back since, and
-        the lease says nothing any more."""
-        return self.lease_s > 0 and until_us > now_us + round(self.lease_s * 1_000_000)
+        the lease says nothing any more. Not one that was renewed just after the look at the clock."""
+        return self.lease_s > 0 and until_us > now_us + round((self.lease_s + RENEWED_MEANWHILE_S) * 1_000_000)
 
     @property
     def takes_items(self) -> bool:

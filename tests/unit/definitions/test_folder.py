@@ -185,7 +185,12 @@ async def test_a_python_file_that_does_not_end_is_stopped_with_all_it_started(tm
         f"import subprocess\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(subprocess.Popen(['sleep', '60']).pid))\n"
     )
     file.write_text(child + "while True: pass\n")
-    assert (await only_problem(file, timeout_s=2.0)).startswith(": did not come to an end within 2 s")
+    for timeout_s in (2, 8, 32):  # a slow machine takes its time to come that far
+        assert (await only_problem(file, timeout_s=timeout_s)).startswith(
+            f": did not come to an end within {timeout_s} s"
+        )
+        if (tmp_path / "pid").exists():
+            break
     assert await ends_soon(int((tmp_path / "pid").read_text()))
 
 

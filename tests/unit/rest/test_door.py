@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -59,6 +60,7 @@ class Rig:
 async def a_door(most: int = 3, wait_s: float = 60.0) -> AsyncIterator[Rig]:
     connections = Connections(most, wait_s)
     door = Door(app("a", "1", lambda: 7), "127.0.0.1:0", connections=connections)
+    door._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # so that it is soon full
     rig = Rig(door, connections)
     await door.open()
     try:
@@ -83,7 +85,7 @@ async def test_a_full_door_cuts_off_the_longest_idle_and_answers_the_newcomer() 
 
 
 async def test_who_sends_a_head_letter_by_letter_is_cut_off_and_so_is_who_says_nothing() -> None:
-    async with a_door(wait_s=0.3) as rig:
+    async with a_door(wait_s=2.0) as rig:
         silent, slow = await rig.caller(), await rig.caller()
         answered = await rig.caller()
         assert await answered.asks() == b"HTTP/1.1 200 OK"
@@ -119,7 +121,7 @@ async def who_does_not_read(rig: Rig) -> Caller:
 
 
 async def test_who_asks_and_never_reads_is_cut_off() -> None:
-    async with a_door(wait_s=0.3) as rig:
+    async with a_door(wait_s=2.0) as rig:
         await who_does_not_read(rig)
         await rig.until_open(0)
         assert await (await rig.caller()).asks() == b"HTTP/1.1 200 OK"

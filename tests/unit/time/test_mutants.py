@@ -96,6 +96,7 @@ def _differences() -> list[str]:
     return []
 
 
+@pytest.mark.timeout(600)  # nothing but computing
 def test_the_evaluator_rebuilt_without_a_change_agrees_with_the_oracle(evaluator: Evaluator) -> None:
     evaluator.rebuild(cron)
     assert _differences() == []

@@ -205,7 +205,7 @@ class ServerDatabase:
                         return await conn.run_sync(work)
                     finally:
                         with suppress(Exception):  # it may be the connection that failed; then the lock runs out
-                            async with asyncio.timeout(CLOSE_S):
+                            async with asyncio.timeout(STATEMENT_S):
                                 await conn.run_sync(self.dialect.migration_unlock)
                 finally:
                     await conn.invalidate()  # but on Galera, the lock ends with its connection

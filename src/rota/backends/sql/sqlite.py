@@ -16,6 +16,8 @@ from rota.model.value import decode, encode
 from rota.ports import Clock
 
 _LOOK_AGAIN_S, _LOOK_AGAIN_MAX_S = 0.0002, 0.002
+_BUSY = ("SQLITE_BUSY", "SQLITE_BUSY_RECOVERY", "SQLITE_BUSY_TIMEOUT")
+"""Another process has the file, or puts it in order after one that was killed."""
 
 
 def when_free(do: Callable[[], object], patience_s: float, clock: Clock) -> None:
@@ -25,7 +27,7 @@ def when_free(do: Callable[[], object], patience_s: float, clock: Clock) -> None
         try:
             do()
         except (OperationalError, sqlite3.OperationalError) as error:
-            if _name_of(error) != "SQLITE_BUSY" or clock.monotonic() >= until_s:
+            if _name_of(error) not in _BUSY or clock.monotonic() >= until_s:
                 raise
         else:
             return

@@ -92,11 +92,11 @@ class Tree:
 
     def kill(self) -> None:
         """SIGKILL for every process of the tree; `ended` tells when they are gone."""
-        if self._killed or self._ended.done():
+        if self._force_later is not None or self._ended.done():
             return
-        self._killed = True
-        told = self._say({"do": "kill"})
-        self._force_later = self._loop.call_later(_KILL_PATIENCE_S if told else 0, self._force)
+        is_heard = self._say({"do": "kill"})
+        self._killed |= is_heard  # else its supervisor was killed from outside, which is seen in a moment
+        self._force_later = self._loop.call_later(_KILL_PATIENCE_S if is_heard else 0, self._force)
 
     def look(self) -> None:
         """Whether the supervisor can still do its work. One that stands still at two looks in a row does not keep its
@@ -143,8 +143,11 @@ class Tree:
             self.channel.close()
 
     def _say(self, message: wire.Message) -> bool:
+        """Whether its supervisor is there to hear it."""
         try:
             wire.send(self._link, message)
+        except BlockingIOError:  # it is there, but does not read
+            return True
         except OSError:
             return False
         return True

@@ -14,18 +14,23 @@ _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
 
 class Interruptible:
-    """One call. `interrupt` may come from another thread at any time; it never hits what the thread does afterwards."""
+    """One call. `interrupt` may come from another thread at any time, also before the call; it never hits what the
+    thread does afterwards."""
 
-    __slots__ = ("_lock", "_thread")
+    __slots__ = ("_is_wanted", "_lock", "_thread")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: int | None = None
+        self._is_wanted = False
 
     def run(self, called: Callable[[], Any]) -> Any:
         try:
-            self._thread = threading.get_ident()
+            with self._lock:
+                self._thread = threading.get_ident()
             try:
+                if self._is_wanted:
+                    raise Stopped
                 return called()
             finally:
                 self._close()
@@ -35,7 +40,9 @@ class Interruptible:
 
     def interrupt(self) -> None:
         with self._lock:
-            if self._thread is not None:
+            if self._thread is None:
+                self._is_wanted = True
+            else:
                 _raise_in(self._thread, Stopped)
 
     def _close(self) -> None:

@@ -164,14 +164,13 @@ class Shared:
         item, task = self._items.get(number, (None, None))
         if item is None or task is None:
             return
-        was_running = item.started_s is not None
         item.cancelled = True
         if item.stop is not None:
             item.stop.stop()
-        elif was_running and self._functions.caller(item.task).is_async:
-            task.cancel()
-        elif was_running:
+        elif not self._functions.caller(item.task).is_async:
             item.interruptible.interrupt()
+        elif item.started_s is not None:
+            task.cancel()
 
     def _failed(self, item: Item, error: BaseException) -> None:
         if call.succeeds(error):
