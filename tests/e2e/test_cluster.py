@@ -144,7 +144,7 @@ def test_the_doctor_and_the_dump_look_at_real_nodes(cluster: Cluster) -> None:
     examined = home.rota("cluster", "doctor", "--json")
     assert examined.returncode == 0, examined.stdout
     found = json.loads(examined.stdout)["findings"]
-    assert {it["code"] for it in found} <= {"boundary", "weak_boundary"}
+    assert {it["code"] for it in found} <= {"boundary", "weak_boundary", "root_tasks"}
     assert "repair: woke every scheduler" in home.ok("cluster", "doctor", "--repair")
     assert "the dump is in dump.json" in home.ok("cluster", "dump", "--output", "dump.json")
     file = home.path / "dump.json"

@@ -92,12 +92,11 @@ def _scope(value: object) -> str:
 def _kinds(value: object) -> tuple[AlarmKind, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"must be a list of kinds, not {shown(value)}")
-    words: list[str] = []
+    known = (*FAMILIES, *KINDS)
     for word in value:
-        if word not in KINDS and word not in FAMILIES:
-            known = (*FAMILIES, *KINDS)
+        if word not in known:
             raise ValueError(f"must be one of {listed(known)}, not {shown(word)}{suggestion(word, known)}")
-        words += FAMILIES.get(word, (word,))
+    words = [kind for word in fields.once([str(word) for word in value]) for kind in FAMILIES.get(word, (word,))]
     return tuple(AlarmKind(word) for word in dict.fromkeys(words))
 
 

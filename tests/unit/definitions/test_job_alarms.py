@@ -61,6 +61,8 @@ def test_a_task_has_its_own_alarms_or_those_of_its_app() -> None:
         ([{"mail": "a@b.c", "scope": "cluster"}], "entry 0: .*scope.* is not a known key"),
         ([{"mail": "a@b.c", "secret": "x" * 20}], "entry 0: secret goes only with webhook"),
         ([{"mail": "a@b.c"}, {"mail": "a@b.c", "kinds": ["failure"]}], "entry 1 has the same mail"),
+        ([{"mail": "a@b.c", "kinds": [["failure"]]}], "entry 0: kinds: must be one of .* not a list"),
+        ([{"mail": "a@b.c", "kinds": ["failure", "failure"]}], "entry 0: kinds: names failure twice"),
         ([{"command": "page now"}], "entry 0: command: must be a list like"),
     ],
 )
