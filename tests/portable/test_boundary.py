@@ -111,7 +111,7 @@ def test_a_sweep_leaves_a_living_agent_alone(rig: PlainRig) -> None:
 
 
 def test_those_in_the_group_are_gone_at_the_deadline_when_the_agent_is_frozen(rig: PlainRig) -> None:
-    rig.start(BoundaryKind.GROUP, lease_s=2.0)
+    rig.start(BoundaryKind.GROUP, lease_s=8.0)
     rig.signal(signal.SIGSTOP)
     wait_until(lambda: not rig.staying(), "the switches have acted", lambda: rig.alive)
     rig.signal(signal.SIGCONT)

@@ -54,7 +54,7 @@ def second_time():
     return "now"
 
 
-@app.task(timeout_s=1, grace_s=5)
+@app.task(timeout_s=5, grace_s=20)
 def too_slow():
     try:
         time.sleep(100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 import os
 import sys
@@ -13,16 +14,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 from rota.clock import SystemClock
 from rota.model.job import JobName, handler_name
 from rota.model.listener import LISTENERS, listener_name
 from rota.model.run import LogKey
 from rota.model.work import LOG_MAX, Attempt, AttemptEnd
+from rota.runners import desk
 from rota.runners.crew import ProcessCrew
+from rota.runners.live import TERM, Live
 from rota.runners.logs import DirectoryLogs
 from rota.runners.settings import CrewSettings
 
-LEASE_S = 60.0
+LEASE_S = 1000.0
 PATIENCE_S = 60.0
 ASSIGNED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -85,7 +90,7 @@ class Rig:
             "tenant": "default",
             "task": "main",
             "idempotency_key": f"key-{item_id}",
-            "timeout_s": 20.0,
+            "timeout_s": PATIENCE_S,
         }
         return Attempt(item_id=item_id, **{**given, **fields})
 
@@ -121,6 +126,22 @@ class Rig:
         assert started_s is not None, self.heard.ends[key]
         return started_s
 
+    def live(self, attempt: Attempt) -> Live:
+        """What the crew knows of an attempt that is not over."""
+        return self.crew._desk._lives[attempt.item_id]
+
+    async def ring(self, attempt: Attempt, rung: int = TERM) -> float:
+        """Let the instant of one of its rungs come now, once it has started; returns that instant. So a test needs no
+        timeout that is long enough for what must be done before, and short enough to wait for."""
+        await self.start(attempt)
+        timers = self.crew._timers
+        (entry,) = (it for it in timers._heap if it[2] is self.live(attempt) and it[3] == rung)
+        timers._heap.remove(entry)
+        heapq.heapify(timers._heap)
+        now = asyncio.get_running_loop().time()
+        timers.at(now, *entry[2:])
+        return now
+
     async def do(self, attempt: Attempt) -> AttemptEnd:
         self.begin(attempt)
         return await self.end(attempt)
@@ -153,13 +174,15 @@ async def rig(
     crew = ProcessCrew(CrewSettings(**settings), logs, log_max=log_max)
     heard = Heard()
     (folder / "state").mkdir(mode=0o700, exist_ok=True)
-    await crew.open(heard)
-    if renewed:
-        crew.renew(boottime_s() + LEASE_S)
-    try:
-        yield Rig(crew, heard, logs, folder)
-    finally:
-        await crew.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(desk, "LOG_WAIT_S", PATIENCE_S)  # an end that is told without its log would fail most tests
+        await crew.open(heard)
+        if renewed:
+            crew.renew(boottime_s() + LEASE_S)
+        try:
+            yield Rig(crew, heard, logs, folder)
+        finally:
+            await crew.close()
 
 
 class Memory:

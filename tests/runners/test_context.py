@@ -118,7 +118,7 @@ def attempt(number: int, key: str = "job/slot/0", generation: int = 1) -> Contex
 def effect(path: str, here: Context, key: str | None = None) -> None:
     """What a careful task does: fence and effect in one transaction."""
     context.enter(here)
-    connection = sqlite3.connect(path)
+    connection = sqlite3.connect(path, timeout=60)
     try:
         fence(connection, key)
         connection.execute("INSERT INTO effect VALUES (?)", (here.attempt,))

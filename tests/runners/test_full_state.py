@@ -119,7 +119,11 @@ async def test_a_state_folder_that_was_made_anew_is_no_loss(tmp_path: Path) -> N
     assert why.endswith(" cannot be written to: No such file or directory")
 
 
-async def test_a_folder_of_working_folders_that_is_gone_is_no_loss(tmp_path: Path) -> None:
+async def test_a_folder_of_working_folders_that_is_gone_is_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Made anew it has no lock, so it must not be where other crews remove what dead ones left.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     async with rig(tmp_path, "@app.task\ndef one(): return 1\n") as crew:
         root = crew.crew._workplaces.root
         root.rmdir()

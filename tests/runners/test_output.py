@@ -1,14 +1,16 @@
 """What tasks print: kept exactly, told apart, bounded, and never in the way."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 from rota.model.run import LogKey
 from rota.model.states import Outcome
+from rota.runners import desk
 from rota.runners.logs import DirectoryLogs
-from tests.runners.harness import Memory, rig
+from tests.runners.harness import PATIENCE_S, Memory, rig
 
 APP = """
 @app.task
@@ -204,8 +206,14 @@ class BrokenLogs(DirectoryLogs):
 async def test_a_log_store_that_refuses_output_costs_only_that_output(tmp_path: Path) -> None:
     async with rig(tmp_path) as crew:
         crew.crew._scribe._logs = broken = BrokenLogs(tmp_path / "logs")
-        attempt = crew.shell("sh", "-c", "echo first; sleep 1.5; echo after")
-        end = await crew.do(attempt)
+        go = tmp_path / "go"
+        attempt = crew.shell("sh", "-c", f"echo first; until [ -e {go} ]; do sleep 0.02; done; echo after")
+        crew.begin(attempt)
+        async with asyncio.timeout(PATIENCE_S):
+            while broken.refusals:
+                await asyncio.sleep(0.01)
+        go.touch()
+        end = await crew.end(attempt)
         log = crew.log(attempt)
         assert end.outcome is Outcome.SUCCEEDED
         assert log == b"\n[rota: 6 bytes are missing here: they could not be kept]\nafter\n"
@@ -220,23 +228,23 @@ class SlowLogs(DirectoryLogs):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        import threading
-
         self.go = threading.Event()
 
     def append(self, key: LogKey, offset: int, data: bytes) -> None:
-        self.go.wait(20)
+        self.go.wait(PATIENCE_S)
         super().append(key, offset, data)
 
 
 async def test_a_log_store_that_hangs_delays_no_end_for_long_and_bounds_memory(tmp_path: Path) -> None:
     async with rig(tmp_path) as crew:
         crew.crew._scribe._logs = slow = SlowLogs(tmp_path / "logs")
-        end = await crew.do(crew.shell("echo", "x"))
+        with pytest.MonkeyPatch.context() as patch:  # for the others there is time to write all of it
+            patch.setattr(desk, "LOG_WAIT_S", 2.0)
+            end = await crew.do(crew.shell("echo", "x"))
         assert (end.outcome, end.log_bytes) == (Outcome.SUCCEEDED, 0)
         floods = [crew.shell("head", "-c", str(16 * MIB), "/dev/zero") for _ in range(4)]
         crew.begin(*floods)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not crew.crew._scribe.is_full:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)

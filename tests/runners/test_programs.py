@@ -215,8 +215,12 @@ async def test_what_outlives_a_program_is_gone_when_its_end_is_told(tmp_path: Pa
 
 async def test_more_programs_than_processes_are_allowed_wait_for_their_turn(tmp_path: Path) -> None:
     async with rig(tmp_path, processes_max=2) as crew:
-        attempts = [crew.shell("sleep", "0.05") for _ in range(8)]
-        ends = await crew.do_all(attempts)
+        go = tmp_path / "go"
+        attempts = [crew.shell("sh", "-c", f"until [ -e {go} ]; do sleep 0.02; done") for _ in range(8)]
+        crew.begin(*attempts)
+        await crew.heard.until(lambda: len(crew.heard.starts) == 2)
+        go.touch()
+        ends = [await crew.end(attempt) for attempt in attempts]
         spans = sorted([(end.started_s or 0, 1) for end in ends] + [(end.ended_s, -1) for end in ends])
     at_once = most = 0
     for _, step in spans:

@@ -7,20 +7,25 @@ import pytest
 
 from rota.model.states import Outcome
 from rota.model.work import AttemptEnd
-from tests.runners.harness import rig
+from rota.runners.live import INSIST
+from tests.runners.harness import PATIENCE_S, rig
 
 APP = """
+import itertools
 ME = os.urandom(8).hex()
+def up(name="up"): open(HERE + "/" + name, "w").write("up")
 @app.task
 def sleeps():
     print("before", flush=True)
+    up()
     time.sleep(60)
 @app.task
 def stubborn():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    open(HERE + "/pid", "w").write(str(os.getpid()))
     while True:
-        try: time.sleep(1)
+        try:
+            up()
+            time.sleep(1)
         except BaseException: pass
 @app.task
 async def asleeps():
@@ -54,7 +59,7 @@ def cleans():
         open(HERE + "/cleaned", "a").write(f"{ME} ")
 @app.task
 def shells():
-    try: os.system("sleep 60")
+    try: os.system(f"echo up > {HERE}/up; sleep 60")
     finally: open(HERE + "/cleaned", "w").write("shells")
 @app.task
 def short():
@@ -62,9 +67,11 @@ def short():
     while time.monotonic() < until: pass
 @app.task
 def cleans_slowly():
-    try: time.sleep(60)
+    try:
+        up()
+        time.sleep(60)
     finally:
-        code = subprocess.call(["sleep", "4"])
+        code = subprocess.call(["sh", "-c", f"until [ -e {HERE}/go ]; do sleep 0.02; done; sleep 0.5"])
         open(HERE + "/cleaned", "w").write(str(code))
 @app.task
 def terminates(how):
@@ -77,7 +84,9 @@ def terminates(how):
 @app.task
 def swallows():
     while True:
-        try: time.sleep(60)
+        try:
+            up()
+            time.sleep(60)
         except BaseException: pass
 def step(n): return n + 1
 def spin():
@@ -102,7 +111,8 @@ def loops(name):
     globals()[name]()
 @app.task
 def spins():
-    sum(range(10**12))
+    file = os.open(HERE + "/up", os.O_CREAT | os.O_WRONLY)
+    sum(itertools.chain(map(os.write, [file], [b"up"]), range(10**12)))  # when that is written, it is in C code
 """
 
 TIMED_OUT = (Outcome.TIMED_OUT, "timeout")
@@ -118,46 +128,57 @@ def seconds(end: AttemptEnd) -> float:
 
 
 async def test_a_program_is_asked_and_ends(tmp_path: Path) -> None:
-    code = "trap 'echo asked; exit 3' TERM; echo ready; while true; do sleep 0.05; done"
+    code = f"trap 'echo asked; exit 3' TERM; echo ready; echo up > {tmp_path}/up; while true; do sleep 0.05; done"
     async with rig(tmp_path) as crew:
-        attempt = crew.shell("sh", "-c", code, timeout_s=0.3, warn_s=0.1)
-        end = await crew.do(attempt)
+        attempt = crew.shell("sh", "-c", code, timeout_s=60, warn_s=0.1)
+        crew.begin(attempt)
+        await crew.heard.until(lambda: len(crew.heard.warnings) == 1)
+        await crew.appears("up")
+        await crew.ring(attempt)
+        end = await crew.end(attempt)
         log = crew.log(attempt)
         warnings = crew.heard.warnings
     assert kind(end) == TIMED_OUT
-    assert end.message == "did not end within 0.3 s and stopped with exit code 3"
+    assert end.message == "did not end within 60 s and stopped with exit code 3"
     assert log.startswith(b"ready\n")
     assert log.endswith(b"asked\n")
     assert warnings == [(attempt.item_id, 1, "takes longer than 0.1 s")]
-    assert seconds(end) >= 0.3
+    assert seconds(end) >= 0.1
 
 
 async def test_a_program_that_ignores_the_word_is_killed_with_all_it_started(tmp_path: Path) -> None:
     code = f"trap '' TERM; setsid sleep 1000 & echo $! > {tmp_path}/child; while true; do sleep 1; done"
     async with rig(tmp_path) as crew:
-        end = await crew.do(crew.shell("sh", "-c", code, timeout_s=0.2, grace_s=0.3))
+        attempt = crew.shell("sh", "-c", code, timeout_s=60, grace_s=0.3)
+        crew.begin(attempt)
+        await crew.appears("child")
+        asked_s = await crew.ring(attempt)
+        end = await crew.end(attempt)
         assert not crew.crew._yard.trees
     assert kind(end) == TIMED_OUT
-    assert end.message == "did not end within 0.2 s and was killed"
-    assert seconds(end) >= 0.5
+    assert end.message == "did not end within 60 s and was killed"
+    assert end.ended_s - asked_s >= 0.3
 
 
-@pytest.mark.parametrize("name", ["sleeps", "spins", "swallows"])
+@pytest.mark.parametrize(("name", "grace_s"), [("sleeps", 30), ("spins", 1), ("swallows", 1)])
 async def test_a_plain_function_gets_an_exception_and_is_killed_if_that_has_no_effect(
-    tmp_path: Path, name: str
+    tmp_path: Path, name: str, grace_s: float
 ) -> None:
     async with rig(tmp_path, APP) as crew:
-        attempt = crew.call(name, timeout_s=0.3, grace_s=1)
-        end = await crew.do(attempt)
+        attempt = crew.call(name, timeout_s=60, grace_s=grace_s)
+        crew.begin(attempt)
+        await crew.appears("up")
+        asked_s = await crew.ring(attempt)
+        end = await crew.end(attempt)
         after = await crew.do(crew.call("quick"))
         log = crew.log(attempt)
     how = "stopped when it was told to" if name == "sleeps" else "was killed"
     assert kind(end) == TIMED_OUT
-    assert end.message == f"did not end within 0.3 s and {how}"
+    assert end.message == f"did not end within 60 s and {how}"
     assert after.result == '"quick"'
     assert log.startswith(b"before\nTraceback" if name == "sleeps" else b"")
     if name != "sleeps":
-        assert seconds(end) >= 1.3
+        assert end.ended_s - asked_s >= grace_s
 
 
 @pytest.mark.parametrize("how", ["timeout", "cancel"])
@@ -167,12 +188,15 @@ async def test_finally_runs_in_a_plain_function_that_must_end_and_its_worker_liv
 ) -> None:
     async with rig(tmp_path, APP) as crew:
         for number in range(2):
-            attempt = crew.call("cleans", timeout_s=0.3 if how == "timeout" else 60, concurrency=concurrency)
+            (tmp_path / "working").unlink(missing_ok=True)
+            attempt = crew.call("cleans", timeout_s=60, grace_s=30, concurrency=concurrency)
             crew.begin(attempt)
             await crew.start(attempt)
             await crew.appears("working")
             if how == "cancel":
                 crew.crew.cancel([attempt.item_id])
+            else:
+                await crew.ring(attempt)
             end = await crew.end(attempt)
             assert end.outcome == ("timed_out" if how == "timeout" else "cancelled")
             assert end.message.endswith("stopped when it was told to")
@@ -200,7 +224,11 @@ async def test_finally_runs_wherever_a_loop_is_interrupted(tmp_path: Path, name:
 async def test_finally_runs_although_a_child_process_holds_the_function_up(tmp_path: Path) -> None:
     """`os.system` is C code that sees no exception before its child ends: the signal ends that."""
     async with rig(tmp_path, APP) as crew:
-        end = await crew.do(crew.call("shells", timeout_s=0.3, grace_s=2))
+        attempt = crew.call("shells", timeout_s=60, grace_s=10)
+        crew.begin(attempt)
+        await crew.appears("up")
+        await crew.ring(attempt)
+        end = await crew.end(attempt)
         text = (tmp_path / "cleaned").read_text()
     assert kind(end) == TIMED_OUT
     assert text == "shells"
@@ -209,8 +237,20 @@ async def test_finally_runs_although_a_child_process_holds_the_function_up(tmp_p
 async def test_a_function_that_cleans_up_has_all_of_its_grace(tmp_path: Path) -> None:
     """Neither it nor what it has started gets a signal meanwhile."""
     async with rig(tmp_path, APP) as crew:
-        end = await crew.do(crew.call("cleans_slowly", timeout_s=0.3, grace_s=6))
-    assert end.message == "did not end within 0.3 s and stopped when it was told to"
+        attempt = crew.call("cleans_slowly", timeout_s=60, grace_s=60)
+        crew.begin(attempt)
+        await crew.appears("up")
+        await crew.ring(attempt)
+        live = crew.live(attempt)
+        async with asyncio.timeout(PATIENCE_S):
+            while not live.is_stopping:
+                await asyncio.sleep(0.01)
+            await crew.ring(attempt, INSIST)
+            while live.rungs > 1:
+                await asyncio.sleep(0.01)
+        (tmp_path / "go").touch()
+        end = await crew.end(attempt)
+    assert end.message == "did not end within 60 s and stopped when it was told to"
     assert (tmp_path / "cleaned").read_text() == "0"
 
 
@@ -238,10 +278,14 @@ async def test_a_word_for_one_item_never_reaches_the_next_in_its_worker(tmp_path
 
 async def test_a_plain_function_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
     async with rig(tmp_path, APP) as crew:
-        end = await crew.do(crew.call("stubborn", timeout_s=0.3, grace_s=0.2))
+        attempt = crew.call("stubborn", timeout_s=60, grace_s=0.2)
+        crew.begin(attempt)
+        await crew.appears("up")
+        asked_s = await crew.ring(attempt)
+        end = await crew.end(attempt)
     assert kind(end) == TIMED_OUT
-    assert end.message == "did not end within 0.3 s and was killed"
-    assert seconds(end) >= 0.5
+    assert end.message == "did not end within 60 s and was killed"
+    assert end.ended_s - asked_s >= 0.2
 
 
 @pytest.mark.parametrize("concurrency", [1, 5])
@@ -265,6 +309,7 @@ async def test_a_coroutine_that_goes_on_is_killed_with_its_worker(tmp_path: Path
         assert not crew.crew._yard.trees
     assert kind(end) == TIMED_OUT
     assert end.message == "did not end within 0.3 s and was killed"
+    assert seconds(end) >= 0.5
 
 
 @pytest.mark.parametrize("concurrency", [1, 5])
@@ -296,21 +341,29 @@ async def test_items_that_share_a_killed_worker_are_lost_and_only_they(tmp_path:
         APP
         + """
 @app.task
-def mixed(bad):
-    time.sleep(60 if bad else 30)
+def mixed(name):
+    while True:
+        try:
+            up(name)
+            time.sleep(60)
+        except BaseException: pass
 """
     )
     async with rig(tmp_path, app) as crew:
-        good = crew.call("mixed", params={"bad": False}, concurrency=2, timeout_s=None)
-        bad = crew.call("mixed", params={"bad": True}, concurrency=2, timeout_s=0.2, grace_s=0.1)
-        ends = await crew.do_all([good, bad])
+        good = crew.call("mixed", params={"name": "good"}, concurrency=2, timeout_s=None)
+        bad = crew.call("mixed", params={"name": "bad"}, concurrency=2, timeout_s=60, grace_s=0.1)
+        crew.begin(good, bad)
+        await crew.appears("good")
+        await crew.appears("bad")
+        await crew.ring(bad)
+        ends = [await crew.end(good), await crew.end(bad)]
     assert [end.outcome for end in ends] == [Outcome.LOST, Outcome.TIMED_OUT]
     assert "another item in it did not stop" in ends[0].message
 
 
 async def test_time_counts_from_the_first_line_not_from_the_wait_for_a_worker(tmp_path: Path) -> None:
-    async with rig(tmp_path, "time.sleep(0.7)\n@app.task\ndef quick(): return 1\n") as crew:
-        end = await crew.do(crew.call("quick", timeout_s=0.5))
+    async with rig(tmp_path, "time.sleep(4)\n@app.task\ndef quick(): return 1\n") as crew:
+        end = await crew.do(crew.call("quick", timeout_s=3.5))
     assert end.outcome is Outcome.SUCCEEDED
 
 

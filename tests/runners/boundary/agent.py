@@ -17,18 +17,23 @@ from rota.runners.boundary import BoundaryKind, Tree, TreeSpec, Yard
 async def main(plan: dict[str, Any]) -> None:
     kind = BoundaryKind(plan["kind"]) if plan["kind"] else None
     yard = await Yard.open(kind, state_dir=Path(plan["state_dir"]), node="n1")
-    renewing = asyncio.create_task(renew(yard, plan["lease_s"]))
-    trees = await asyncio.gather(*(yard.start(spec_of(one)) for one in plan["trees"]))
+    renew(yard, plan["lease_s"])
+    renewing = asyncio.create_task(keep_renewing(yard, plan["lease_s"]))
+    trees = [await yard.start(spec_of(one)) for one in plan["trees"]]
     supervisors = {tree.label: tree.record().supervisor.pid for tree in trees}
     say({"kind": yard.kind, "zygote": yard.zygote_pid, "supervisors": supervisors})
     await asyncio.gather(*(tell_end(tree) for tree in trees))
     await renewing
 
 
-async def renew(yard: Yard, lease_s: float) -> None:
+async def keep_renewing(yard: Yard, lease_s: float) -> None:
     while True:
-        yard.renew(SystemClock().boottime() + lease_s)
         await asyncio.sleep(lease_s / 10)
+        renew(yard, lease_s)
+
+
+def renew(yard: Yard, lease_s: float) -> None:
+    yard.renew(SystemClock().boottime() + lease_s)
 
 
 async def tell_end(tree: Tree) -> None:

@@ -27,7 +27,7 @@ NOBODY = 65534
 IS_ROOT = os.geteuid() == 0
 USERS = (None, "nobody") if IS_ROOT else (None,)
 KINDS = [line.kind for line in available() if line.usable]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def _reachable() -> str:
@@ -85,6 +85,7 @@ class Rig:
         self._source = source
         self._user = user
         self._agent: subprocess.Popen[str] | None = None
+        self._zygotes: list[psutil.Process] = []
         folder.mkdir(exist_ok=True)
         folder.chmod(0o1777)
         self.state_dir.mkdir(mode=0o700, exist_ok=True)
@@ -114,6 +115,8 @@ class Rig:
         with (self.folder / "agent.log").open("ab") as log:
             self._agent = self._spawn(plan, log)
         self.facts = self.next_line()
+        with suppress(psutil.NoSuchProcess):
+            self._zygotes.append(psutil.Process(self.facts["zygote"]))
         wait_until(lambda: not self._unborn, "each tree has begun", lambda: (self._unborn, self.alive))
 
     def _spawn(self, plan: Path, log: IO[bytes]) -> subprocess.Popen[str]:
@@ -182,10 +185,7 @@ class Rig:
 
     def _is_ours(self, process: psutil.Process) -> bool:
         with suppress(psutil.Error, OSError):
-            command = process.cmdline()
-            if any(part.endswith("boundary/zygote.py") for part in command) and command[-1] == str(self.pid):
-                return True
-            return process.environ().get("PROBE") == self.mark
+            return process in self._zygotes or process.environ().get("PROBE") == self.mark
         return False
 
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -58,7 +59,8 @@ def _end_all_of(folder: Path) -> None:
     """Kill what a mutant has left: nothing else does."""
     for process in psutil.process_iter(["cmdline"]):
         if any(str(folder) in word for word in process.info["cmdline"] or ()):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -64,7 +64,7 @@ async def test_a_program_that_root_owns_gets_no_capability_by_executing_another(
 async def test_a_program_cannot_read_trace_or_stop_those_who_hold_it(yard: Yard, whom: str) -> None:
     """By the numbers that they have in the agent's PID namespace; inside a namespace there is no such process, or it is
     one of the program's own tree."""
-    waiting = await yard.start(python("input()"))
+    waiting = await yard.start(python("import time; time.sleep(1000)"))
     pids = {"agent": os.getpid(), "zygote": yard.zygote_pid, "supervisor": waiting.record().supervisor.pid}
     tree = await yard.start(python(ALIEN, str(pids[whom])))
     said = dict(line.split(maxsplit=1) for line in (await all_output(tree)).splitlines())

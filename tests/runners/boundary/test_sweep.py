@@ -7,10 +7,11 @@ import subprocess
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from rota.runners.boundary import BoundaryKind, cgroup, promise, sweep
+from rota.runners.boundary import BoundaryKind, cgroup, clearing, promise, sweep
 from rota.runners.boundary.records import AgentRecord, Process, Records, TreeRecord, read_agent
-from tests.runners.boundary.rig import KINDS, Rig, wait_until
+from tests.runners.boundary.rig import KINDS, PATIENCE_S, Rig, wait_until
 
 
 async def test_trees_of_a_living_agent_are_left_alone(rig: Rig, kind: BoundaryKind) -> None:
@@ -21,7 +22,10 @@ async def test_trees_of_a_living_agent_are_left_alone(rig: Rig, kind: BoundaryKi
     assert rig.alive
 
 
-async def test_a_killed_agent_is_told_with_its_node_and_whether_nothing_is_left(rig: Rig, kind: BoundaryKind) -> None:
+async def test_a_killed_agent_is_told_with_its_node_and_whether_nothing_is_left(
+    rig: Rig, kind: BoundaryKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clearing, "_OWN_END_S", PATIENCE_S)  # a guardian that is killed too has not seen its tree end
     rig.add("plain")
     rig.add("stubborn")
     rig.start(kind)

@@ -9,7 +9,8 @@ from rota.clock import SystemClock
 from rota.runners.boundary import BoundaryKind, DeadlinePassed, TreeSpec, Yard
 from tests.runners.boundary.rig import KINDS, Rig, wait_until
 
-LEASE_S = 1.0
+LEASE_S = 4.0
+HOLD_S = 6.0
 
 
 def boottime() -> float:
@@ -26,7 +27,7 @@ def test_a_stopped_agent_loses_its_trees_at_the_deadline_and_those_that_hold_lat
 ) -> None:
     shapes = ("plain", "stubborn") if kind is BoundaryKind.GROUP else ("plain", "double_fork", "storm", "stubborn")
     short = [rig.add(shape) for shape in shapes]
-    long = [rig.add(shape, hold_s=1.5) for shape in shapes]
+    long = [rig.add(shape, hold_s=HOLD_S) for shape in shapes]
     rig.start(kind, lease_s=LEASE_S)
     began = boottime()
     wait_until(lambda: boottime() > began + LEASE_S, "a lease has passed")

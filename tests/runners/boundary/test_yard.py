@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -14,7 +15,7 @@ import pytest
 
 from rota.model.work import Bounds
 from rota.runners.boundary import BoundaryFailed, BoundaryKind, CannotStart, TreeEnd, Yard, strongest
-from tests.runners.boundary.rig import IS_ROOT, KINDS
+from tests.runners.boundary.rig import IS_ROOT, KINDS, wait_until
 from tests.runners.boundary.trees import all_output, first_line, python, shell, spec
 
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root can run programs as somebody else")
@@ -128,7 +129,8 @@ async def test_it_runs_as_another_user_with_that_users_groups_and_no_way_back(ya
 
 async def test_its_number_is_the_one_that_the_agent_sees(yard: Yard) -> None:
     tree = await yard.start(spec("sleep", "1000"))
-    assert psutil.Process(tree.pid).cmdline() == ["sleep", "1000"]
+    process = psutil.Process(tree.pid)
+    wait_until(lambda: process.cmdline() == ["sleep", "1000"], "it is that program", process.cmdline)
     os.close(tree.output)
 
 
@@ -179,9 +181,15 @@ async def test_kill_is_told_only_when_nobody_is_left(yard: Yard) -> None:
     assert len(here) >= 3
     tree.kill()
     end = await tree.ended()
-    assert not [process for process in here if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    assert not list(filter(_lives, here))
     assert (end.signal, end.code, end.lost, end.killed_by_switch) == (signal.SIGKILL, None, False, False)
     os.close(tree.output)
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 async def test_processes_that_outlive_the_main_one_are_killed_and_counted(yard: Yard) -> None:

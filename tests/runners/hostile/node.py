@@ -3,10 +3,10 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -26,6 +26,7 @@ SHELL = ("/bin/sh", "-c", '"$@"; exit $?', "sh")
 """Nodes are started by somebody who knows the password, and stays."""
 
 Found = dict[str, dict[str, str]]
+Fact = TypeVar("Fact")
 
 
 class Node:
@@ -69,7 +70,8 @@ class Node:
             yield
         finally:
             for process in psutil.Process(shell.pid).children():
-                process.kill()  # the switches of its trees do the rest
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()  # the switches of its trees do the rest
             shell.wait()
 
     def tell(self) -> None:
@@ -80,12 +82,14 @@ class Node:
 
     @property
     def agent(self) -> psutil.Process:
-        return next(it for it in self._processes() if "node" in it.cmdline() and "/bin/sh" not in it.cmdline())
+        said = _asked(self._processes(), psutil.Process.cmdline)
+        return next(it for words, it in said if "node" in words and "/bin/sh" not in words)
 
     def holders(self) -> dict[str, int]:
         """Who holds the first neighbour."""
-        found = {it.name(): it.pid for it in self.agent.children(recursive=True)}
-        return {"agent": self.agent.pid, "zygote": found["rota-zygote"], "supervisor": found["rota-tree"]}
+        agent = self.agent
+        found = {name: it.pid for name, it in _asked(agent.children(recursive=True), psutil.Process.name)}
+        return {"agent": agent.pid, "zygote": found["rota-zygote"], "supervisor": found["rota-tree"]}
 
     def found(self, user: str | None) -> Found:
         """What the deeds of a task have found."""
@@ -125,7 +129,8 @@ class Node:
 
     def _neighbours(self) -> dict[int, psutil.Process]:
         """By user; once all of them run."""
-        found = {it.uids().real: it for it in self._processes() if it.name() == "sleep"}
+        said = _asked(self._processes(), lambda it: (it.name(), it.uids().real))
+        found = {uid: it for (name, uid), it in said if name == "sleep"}
         return found if len(found) == len(self.tasks) else {}
 
     def _log(self) -> str:
@@ -170,3 +175,12 @@ class Node:
         unfinished.write_text(json.dumps(content))
         unfinished.chmod(0o644)
         unfinished.rename(self.folder / name)
+
+
+def _asked(
+    processes: Iterable[psutil.Process], ask: Callable[[psutil.Process], Fact]
+) -> Iterator[tuple[Fact, psutil.Process]]:
+    """What each of them says of itself, without those that have ended meanwhile."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            yield ask(process), process
