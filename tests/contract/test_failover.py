@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
+from rota.backends.sql import servers
 from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.core.dispatch import Rounds
@@ -22,6 +23,8 @@ from tests.servers.postgres import USER, PostgresServer, PostgresStandby, wait_f
 from tests.servers.sql import run
 
 T = TypeVar("T")
+
+pytestmark = pytest.mark.timeout(300)
 
 
 class Pair(NamedTuple):
@@ -91,8 +94,9 @@ async def test_a_promoted_standby_is_found_and_raises_the_generation_once(pair: 
 
 
 @only_async
-async def test_a_primary_that_comes_back_alone_is_not_believed(pair: Pair) -> None:
+async def test_a_primary_that_comes_back_alone_is_not_believed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was left behind by the promotion, but takes writes: one timeline must not become two."""
+    monkeypatch.setattr(servers, "HOST_S", 30.0)  # who cannot ask the standby in time has to believe the primary
     store = open_store(pair.url(), SystemClock(), actor="test")
     await store.generation()
     await pair.fail_over()

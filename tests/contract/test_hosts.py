@@ -51,6 +51,11 @@ async def refusing(backend: str) -> asyncio.Server:
     return await asyncio.start_server(serve, LOOPBACK, 0)
 
 
+@pytest.fixture(autouse=True)
+def patient_renewals() -> None:
+    """Here renewals are given up as soon as they really are."""
+
+
 @pytest.fixture(params=SERVERS)
 async def hosts(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIterator[Hosts]:
     url = await migrated(request.param, request)

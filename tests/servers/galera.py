@@ -17,6 +17,7 @@ class GaleraMember(MariadbServer):
     """One server of a cluster."""
 
     name = "galera"
+    ready_timeout = 150.0  # it answers once it has a copy of the data from another member
 
     def __init__(self, number: int, peers: Sequence[GaleraMember]) -> None:
         super().__init__()

@@ -44,6 +44,7 @@ class PrivateServer:
 
     name: ClassVar[str]
     stop_signal: ClassVar[str] = "SIGTERM"
+    ready_timeout: ClassVar[float] = READY_TIMEOUT
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -86,7 +87,9 @@ class PrivateServer:
         assert self._guard.stdout is not None
         self.pid = int(self._guard.stdout.readline() or 0) or None
         try:
-            wait_until(self._is_ready, READY_TIMEOUT, f"{self.name} to answer on port {self.port}", lambda: self.log)
+            wait_until(
+                self._is_ready, self.ready_timeout, f"{self.name} to answer on port {self.port}", lambda: self.log
+            )
         except BaseException:
             self.kill()
             raise

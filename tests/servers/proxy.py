@@ -46,6 +46,7 @@ class FaultProxy:
         self.swallowed = 0
         self.pieces = 0
         self._listener: asyncio.Server | None = None
+        self._is_stopped = False
         self._links: dict[_Link, asyncio.Task[None]] = {}
         self._flowing = asyncio.Event()
         self._delay = 0.0
@@ -66,7 +67,9 @@ class FaultProxy:
 
     async def stop(self) -> None:
         """Stop listening and reset the open connections; returns when no task is left."""
+        self._is_stopped = True
         self._stop_listening()
+        await asyncio.sleep(0)  # whoever was just taken in is reset by `_serve`
         await asyncio.gather(*self._reset_all(), return_exceptions=True)
 
     async def pass_through(self) -> None:
@@ -128,6 +131,7 @@ class FaultProxy:
             await self._flowing.wait()
 
     async def _listen(self) -> None:
+        self._is_stopped = False
         if self._listener is None:
             self._listener = await asyncio.start_server(self._serve, self.host, self.port)
 
@@ -145,6 +149,9 @@ class FaultProxy:
         return tasks
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_stopped:
+            _reset(writer)
+            return
         self.accepted += 1
         link = _Link(self, reader, writer)
         # A task of our own: asyncio logs the cancelling of the one that it runs this method in.

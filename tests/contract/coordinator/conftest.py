@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import TypeVar
 
 import pytest
 
+from rota.backends.etcd import bounds, gateway
+from rota.backends.sql import coordinator as sql
+from rota.backends.zookeeper import coordinator as zookeeper
 from rota.clock import SystemClock
 from rota.config import CoordinatorConfig
+from rota.errors import SessionLost
 from rota.ports import Coordinator, Store
 from rota.wiring import open_coordinator, open_store
-from tests.contract.conftest import Migrated, empty
+from tests.contract.conftest import PATIENT_S, Migrated, empty
 from tests.servers.proxy import FaultProxy
+
+T = TypeVar("T")
 
 COORDINATORS = ("memory", "sqlite", "postgresql", "mariadb", "zookeeper", "etcd")
 TTL_S = 2.0
@@ -22,6 +31,44 @@ LONG_S = 60.0
 """Of others, which are not renewed all the time: it outlives a slow test."""
 RENEWED_S = 5.0
 """Of others, where the library renews by itself; ZooKeeper with short ticks allows no longer ones."""
+
+DRIFT_S = 0.05
+"""How far a server's clock and ours may go apart while a session lasts."""
+
+
+@pytest.fixture
+def patient_verbs() -> Iterator[None]:
+    """A verb is given up after some seconds: on a busy machine too soon, where no line is cut. A module that is about
+    lines that are cut has an empty fixture of this name."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module, name in (
+            (sql, "PATIENCE_S"),
+            (sql, "RENEWAL_S"),
+            (bounds, "VERB_S"),
+            (gateway, "ANSWER_S"),
+            (gateway, "CONNECT_S"),
+        ):
+            patched.setattr(module, name, PATIENT_S)
+        bounded = zookeeper._bounded
+        patched.setattr(zookeeper, "_bounded", lambda seconds=PATIENT_S: bounded(seconds))
+        yield
+
+
+async def in_a_session(client: Coordinator, deed: Callable[[], Awaitable[T]]) -> T:
+    """Join and do something in the new session; if that has ended meanwhile, because nothing ran here for so long, join
+    anew."""
+    while True:
+        await client.join()
+        believed_until_s = client.believed_until_s
+        try:
+            return await deed()
+        except SessionLost:
+            assert time.monotonic() >= believed_until_s - DRIFT_S, "the session ended before its time"
+
+
+async def joined(client: Coordinator, *keys: str) -> dict[str, int]:
+    """Join and claim; says which keys were won, with their fences."""
+    return await in_a_session(client, partial(client.claim, dict.fromkeys(keys, "")))
 
 
 class Clients:
@@ -92,7 +139,7 @@ class ServerClients(Clients):
 
 
 @pytest.fixture(params=COORDINATORS)
-async def client(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIterator[Clients]:
+async def client(request: pytest.FixtureRequest, migrated: Migrated, patient_verbs: None) -> AsyncIterator[Clients]:
     async with AsyncExitStack() as stack:
         match request.param:
             case "memory":

@@ -22,6 +22,7 @@ from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.errors import CoordinatorUnavailable, SessionLost
 from rota.model.entry import VALUE_MAX
+from rota.model.moment import micros
 from rota.ports import Coordinator, Store
 from tests.contract.conftest import Line
 from tests.contract.coordinator.conftest import Clients
@@ -32,6 +33,16 @@ pytestmark = pytest.mark.nightly  # what is special to one kind; the contract it
 on_sql = pytest.mark.parametrize("client", ["sqlite", "postgresql", "mariadb"], indirect=True)
 on_postgresql = pytest.mark.parametrize("line", ["postgresql"], indirect=True)
 TOLD_S = 6.0
+
+
+@pytest.fixture(autouse=True)
+def patient_renewals() -> None:
+    """Here renewals are given up as soon as they really are."""
+
+
+@pytest.fixture
+def patient_verbs() -> None:
+    """And so are the other verbs."""
 
 
 def of(store: Store, ttl_s: float = 30.0) -> SqlCoordinator:
@@ -306,7 +317,8 @@ async def test_a_renewal_that_is_under_way_keeps_its_session(line: Line) -> None
     await other.join()
     won = await owner.claim({"jobs/1": ""})
     await let_time_pass(owner)
-    prolonged = update(schema.session).where(schema.session.c.id == owner.session).values(until_at=1 << 60)
+    until_us = micros(await line.truth.now()) + 60_000_000
+    prolonged = update(schema.session).where(schema.session.c.id == owner.session).values(until_at=until_us)
     async with engine_of(line.store).connect() as conn:
         await conn.execute(prolonged)
         claiming = asyncio.create_task(other.claim({"jobs/1": ""}))
