@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from rota.control import Control
 from rota.core.define import Apply, Pause, Resume
-from rota.errors import CommitUnknown, StoreUnavailable
+from rota.errors import CommitUnknown, StoreFault, StoreUnavailable
 from rota.model.plan import Rule
 from rota.ports import Clock, Store
 from tests.checkers.changes import CHANGED, PAUSED, RESUMED, Asked
@@ -28,7 +28,15 @@ class Changer:
     """Changes its own jobs; nobody else does."""
 
     def __init__(
-        self, store: Store, clock: Clock, witness: Witness, jobs: Sequence[Wanted], rng: random.Random, *, hasty: bool
+        self,
+        store: Store,
+        clock: Clock,
+        witness: Witness,
+        jobs: Sequence[Wanted],
+        rng: random.Random,
+        *,
+        hasty: bool,
+        may_be_damaged: bool = False,
     ) -> None:
         self._store = store
         self._control = Control(store, clock)
@@ -37,6 +45,8 @@ class Changer:
         self._paused: set[str] = set()
         self._rng = rng
         self._hasty = hasty
+        self._may_be_damaged = may_be_damaged
+        """Whether mutants write to the store: one may leave behind what the next change runs into."""
         self.asked: dict[str, list[Asked]] = {it.name: [] for it in jobs}
         self.counts: Counter[str] = Counter()
 
@@ -59,10 +69,15 @@ class Changer:
     async def _ask(self, kind: str, job: Wanted) -> None:
         since = await self._witness.now()
         done: bool | None = True
-        if self._hasty and self._rng.random() < 0.7:
-            done = await self._once(kind, job)
-        else:
-            await self._until_answered(kind, job)
+        try:
+            if self._hasty and self._rng.random() < 0.7:
+                done = await self._once(kind, job)
+            else:
+                await self._until_answered(kind, job)
+        except StoreFault:
+            if not self._may_be_damaged:
+                raise
+            done = None
         self.counts[kind if done else "unknown" if done is None else "refused"] += 1
         if done is not False:
             rule = job.rule if kind == CHANGED else None

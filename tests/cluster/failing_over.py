@@ -23,7 +23,7 @@ NAPS_MS = (300, 5000)
 """Some end while a store is away, some go on."""
 WAITING = 3 * CAP
 """So many items wait at most: the cap is reached all the time, and yet all have their turn soon."""
-RECOVERED_S = 30.0
+RECOVERED_S = 60.0
 """From when a server takes writes again, or a member is gone, until nodes fire and start: on a busy machine."""
 CALM_S = 4.0
 _QUOTA = f"quota:{TENANT}/default"
@@ -136,7 +136,7 @@ class Load:
         infos = [{"tenant": TENANT, "quota": "default", "ms": ms} for ms in NAPS_MS]
         with suppress(StoreError):
             done = await self.rig.control.assign(
-                TENANT, numbers, infos, handler="nap", app="default/default", key=numbers[0]
+                TENANT, numbers, infos, handler="nap", app="default/default", key=numbers[0], lost_max=100
             )
             self.runs |= dict.fromkeys(numbers, done.id)
 

@@ -306,8 +306,7 @@ async def _define(cluster: Cluster) -> int:
 
 
 async def _judged(cluster: Cluster, began: int, marks: Sequence[tuple[str, int]]) -> Outcome:
-    await cluster.until(lambda: _caught_up(cluster.witness), "what is due to be fired", DRAIN_S)
-    end = await cluster.witness.now()
+    end = await _caught_up(cluster)
     rows = await cluster.witness.rows()
     lines = await cluster.witness.lines()
     ids = await cluster.witness.job_ids()
@@ -340,9 +339,18 @@ def _period(name: str) -> float:
     return PERIODS_S[number % len(PERIODS_S)] * (3 if number % 3 == 1 else 1)
 
 
-async def _caught_up(witness: Witness) -> bool:
-    overdue = f"SELECT count(*) FROM rota_job WHERE next_fire_at < {await witness.now() - SECOND}"
-    return not (await witness.ask(overdue))[0][0]
+async def _caught_up(cluster: Cluster) -> int:
+    """Wait until what is due is fired; returns the store's instant at which it was."""
+    now = 0
+
+    async def is_fired() -> bool:
+        nonlocal now
+        now = await cluster.witness.now()
+        overdue = f"SELECT count(*) FROM rota_job WHERE next_fire_at < {now - SECOND}"
+        return not (await cluster.witness.ask(overdue))[0][0]
+
+    await cluster.until(is_fired, "what is due to be fired", DRAIN_S)
+    return now
 
 
 async def _executed(cluster: Cluster, end: int) -> tuple[Starts, executing.Verdict]:
@@ -397,7 +405,7 @@ def _void(cluster: Cluster, marks: Sequence[tuple[str, int]]) -> list[str]:
     reasons = [f"{name} did nothing" for name, _ in marks[1:] if not cluster.counts[name]]
     if any(name.startswith("cut") for name, _ in marks) and not cluster.counts["held"]:
         reasons.append("nothing was held back by a cut")
-    offset = min(cluster.nodes["c"].offsets_s, key=abs)
+    offset = min(cluster.nodes["c"].offsets_s, key=lambda it: abs(it - SKEW_S))
     if abs(offset - SKEW_S) > 0.5:
         reasons.append(f"the clock of c was {offset:+.3f} s off, not {SKEW_S:+g} s")
     return reasons

@@ -56,7 +56,7 @@ def _write(kind: str) -> None:
     here = current()
     info = here.info if isinstance(here.info, dict) else {}
     line = {
-        "mono_ns": 0,
+        "mono_ns": time.monotonic_ns(),  # before the first `_pid`, which may have to wait for the rig
         "run": here.run_id,
         "item": here.item_id,
         "attempt": here.attempt,
@@ -66,7 +66,6 @@ def _write(kind: str) -> None:
         "quota": info.get("quota", "default"),
         "kind": kind,
     }
-    line["mono_ns"] = time.monotonic_ns()
     _append(LINES, line)
 
 
@@ -87,11 +86,18 @@ def _ms(info: Any) -> int:
     return int(first if current().attempt == 1 else told.get("again_ms", first))
 
 
+def _wait_at_gate(info: Any) -> None:
+    gate = (info or {}).get("gate")
+    while gate and not (HERE / gate).exists():
+        time.sleep(0.02)
+
+
 @app.task(timeout=60)
 def nap(info: Any = None) -> str:
-    """Take as long as told, then succeed."""
+    """Take as long as told, and until the rig has opened the `gate` if one is named; then succeed."""
     with _witnessed():
         time.sleep(_ms(info) / 1000)
+        _wait_at_gate(info)
     return f"slept in attempt {current().attempt}"
 
 

@@ -15,7 +15,7 @@ from rota.config import CoordinatorConfig
 from rota.control import Control
 from rota.ports import Store
 from rota.wiring import open_coordinator, open_store
-from tests.cluster.processes import SHORT, NodeProcess
+from tests.cluster.processes import SHORT, SHORT_S, NodeProcess, lease
 from tests.conftest import installed
 from tests.factories import a_definition
 from tests.servers.etcd import EtcdServer
@@ -41,7 +41,7 @@ class Site(NamedTuple):
         settings = {
             **SHORT,
             "ROTA_COORDINATOR_URL": f"etcd://127.0.0.1:{self.etcd.port}",
-            "ROTA_COORDINATOR_SESSION_S": "3",
+            "ROTA_COORDINATOR_SESSION_S": f"{SHORT_S:g}",
             "ROTA_ALARM_SMTP_HOST": "127.0.0.1",
             "ROTA_ALARM_SMTP_PORT": str(self.box.port),
             **more,
@@ -92,7 +92,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 async def test_a_scheduler_above_its_threshold_mails_once_for_a_sweep(site: Site) -> None:
     """S0.18, A0.2."""
     await site.control.apply([a_definition() for _ in range(5)])
-    site.node("a", ROTA_PLACEMENT_ALARM="5")
+    site.node("a", ROTA_PLACEMENT_ALARM="5", ROTA_COORDINATOR_SESSION_S="10", **lease(10, 1))
     await site.until("jobs", 5)
     await site.control.apply([a_definition()])
     assert await site.told("held_above") == "rota: held above: scheduler a holds 6 jobs, more than 5: add machines"

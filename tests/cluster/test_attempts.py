@@ -28,14 +28,21 @@ async def shift(postgres_url: str, tmp_path: Path) -> AsyncIterator[Shift]:
 
 async def test_an_item_that_runs_out_of_time_harms_nobody_else_on_its_node(shift: Shift) -> None:
     await shift.start("node-0")
-    other = await shift.assign("other", info={"ms": 4000})
+    other = await shift.assign("other", info={"ms": 0, "gate": "go"})
     await shift.until(lambda: len(shift.watcher.executing()) == 1, "the other tenant's item to execute")
     (unharmed,) = shift.watcher.executing().values()
-    late = await shift.assign("acme", info={"ms": 60_000}, timeout_s=1)
+    late = await shift.assign("acme", info={"ms": 60_000}, timeout_s=3)
+
+    async def is_over() -> bool:
+        return bool(await shift.attempts(late.items[0].id))
+
+    await shift.until_asked(is_over, "its time to be over")
+    assert unharmed.item in shift.watcher.executing()
+    shift.watcher.open_gate("go")
     await shift.until_idle()
     (ended,) = await shift.attempts(late.items[0].id)
     assert ended["outcome"] == "timed_out"
-    assert ended["ended_at"] - ended["started_at"] >= 1 * SECOND
+    assert ended["ended_at"] - ended["started_at"] >= 3 * SECOND
     (line,) = await shift.attempts(other.items[0].id)
     assert (line["outcome"], line["attempt"]) == ("succeeded", 1)
     assert [it.pid for it in shift.watcher.lines if it.item == unharmed.item] == [unharmed.pid] * 2
@@ -45,7 +52,7 @@ async def test_an_item_that_runs_out_of_time_harms_nobody_else_on_its_node(shift
 
 async def test_a_task_that_ignores_being_asked_is_killed_after_its_grace(shift: Shift) -> None:
     await shift.start("node-0")
-    task = Task(name="main", runner="python", config={"handler": "deaf"}, timeout_s=1.0, grace_s=0.5)
+    task = Task(name="main", runner="python", config={"handler": "deaf"}, timeout_s=3.0, grace_s=0.5)
     definition = a_definition("deaf-for-long", rule=MANUAL, params={"info": {"ms": 60_000}}, tasks=(task,))
     await shift.control.apply([definition])
     run = await shift.control.trigger(JobName("default", "default", "deaf-for-long"), {})
@@ -53,7 +60,7 @@ async def test_a_task_that_ignores_being_asked_is_killed_after_its_grace(shift: 
     ((item, (state, _, _)),) = (await shift.items(run.id)).items()
     (ended,) = await shift.attempts(item)
     assert (state, ended["outcome"]) == ("failed", "timed_out")
-    assert ended["ended_at"] - ended["started_at"] >= 1.5 * SECOND
+    assert ended["ended_at"] - ended["started_at"] >= 3.5 * SECOND
     assert shift.starts(item)[0].pid not in shift.watcher.alive, "reported as over while its process lives"
 
 
@@ -198,7 +205,8 @@ async def test_what_is_not_finished_in_time_is_over_and_the_client_is_told(shift
     await shift.control.set_quota("acme", cap=1)
     await shift.start("node-0")
     client = Client(shift)
-    done = await shift.assign("acme", 2, handler=None, timeout_s=2, notify=["on_timeout"])
+    late = await shift.assign("acme", handler=None, timeout_s=2, notify=["on_timeout"])
+    timely = await shift.assign("acme", handler=None, timeout_s=60, notify=["on_timeout"])
     told, following = await client.told("start"), await client.told("start", 2)
     assert await shift.control.finish(told["id"], told["token"], result="too late") is Answer.STALE
     await outside(shift, "the next item, which waited for the seat", 1)
@@ -206,7 +214,8 @@ async def test_what_is_not_finished_in_time_is_over_and_the_client_is_told(shift
     assert await shift.control.finish(following["id"], following["token"]) is Answer.FINISHED
     assert (await client.told("timeout"))["id"] == told["id"]
     await shift.until_idle()
-    states = {item: state for item, (state, _, _) in (await shift.items(done.id)).items()}
+    items = await shift.items(late.id) | await shift.items(timely.id)
+    states = {item: state for item, (state, _, _) in items.items()}
     assert states == {told["id"]: "failed", following["id"]: "succeeded"}
     assert [it["outcome"] for it in await shift.attempts(told["id"])] == ["timed_out"]
 

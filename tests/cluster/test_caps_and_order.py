@@ -88,7 +88,9 @@ async def test_two_tenants_share_the_capacity_and_no_tick_bounds_the_rate(postgr
         await shift.control.set_capacity(100)
         await shift.start("node-0")
         for tenant in ("first", "second"):
-            await shift.assign(tenant, 120, info={"ms": 1000}, concurrency=60)
+            await shift.assign(tenant, 120, info={"ms": 500, "gate": "full"}, concurrency=60)
+        await shift.until(lambda: len(shift.watcher.executing()) >= 100, "all seats to be taken")
+        shift.watcher.open_gate("full")
         await shift.until_idle()
         caps = {"global": 100, "quota:first/default": 60, "quota:second/default": 60}
         verdict = shift.judged(caps)
@@ -97,7 +99,7 @@ async def test_two_tenants_share_the_capacity_and_no_tick_bounds_the_rate(postgr
         most = max(count for _, count in steps(shift.executed()))
         print(f"\ntwo tenants of 60 on 100: {verdict}, at most {most} at a time; {busiest} dispatched in one second")
         assert verdict.clean, verdict.caps[:5]
-        assert most > 60, "void: it was never full"
+        assert most == 100
         assert busiest > TICK_RATE
 
 

@@ -4,7 +4,7 @@ design section 11). Lost coordinators: `continue`, `stop` and `exit`."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -75,8 +75,26 @@ class Stage:
         except TimeoutError:
             raise AssertionError(f"waited {within_s:g} s for {what}: {self.held()} jobs are held") from None
 
-    async def runs(self) -> tuple[Run, ...]:
-        return await self.store.runs(RunFilter(limit=100_000))
+    async def fired(self, until: float, within_s: float) -> tuple[Run, ...]:
+        """Wait until every job has fired a slot at `until` or later; all runs."""
+        give_up = asyncio.get_running_loop().time() + within_s
+        while True:
+            runs = await self.store.runs(RunFilter(limit=100_000))
+            last = {job_id: max(slots) for job_id, slots in slots_of(runs).items()}
+            if sum(slot >= until for slot in last.values()) == JOBS:
+                return runs
+            late = f"waited {within_s:g} s for all jobs to fire; before {until}: {last}, {self.held()} are held"
+            assert asyncio.get_running_loop().time() < give_up, late
+            await asyncio.sleep(0.2)
+
+
+def slots_of(runs: Iterable[Run]) -> dict[int, list[float]]:
+    """The slots that were fired, by job."""
+    found: dict[int, list[float]] = {}
+    for run in runs:
+        assert run.slot_at is not None
+        found.setdefault(run.job_id, []).append(run.slot_at.timestamp())
+    return found
 
 
 @asynccontextmanager
@@ -101,18 +119,9 @@ async def restarted(kind: str, folder: Path, times: int) -> None:
             await asyncio.to_thread(stage.server.kill if number % 2 else stage.server.stop)
             await asyncio.to_thread(stage.server.start)
         await stage.until("all jobs to have owners again", 30, lambda: stage.held() == JOBS)
-        before = len(await stage.runs())
-        now = await stage.store.now()
-        await asyncio.sleep(3)
-        runs = await stage.runs()
-        assert len(runs) >= before + 2 * JOBS
-        by_job: dict[int, list[float]] = {}
-        for run in runs:
-            assert run.slot_at is not None
-            by_job.setdefault(run.job_id, []).append(run.slot_at.timestamp())
-        for slots in by_job.values():
+        runs = await stage.fired((await stage.store.now()).timestamp() + 2, within_s=30)
+        for slots in slots_of(runs).values():
             assert sorted(slots) == list(range(int(min(slots)), int(max(slots)) + 1))
-            assert max(slots) >= now.timestamp()
         late = max((run.created_at - run.due_at).total_seconds() for run in runs)
         print(f"\n{kind}: {times} restarts, {len(runs)} runs, latest {late:.1f} s")
 
@@ -137,16 +146,15 @@ async def test_what_a_scheduler_does_without_its_coordinator_is_as_it_was_told(t
         stage.start("goes-on", "continue")
         stage.start("stops", "stop")
         stage.start("ends", "exit")
-        await stage.until("all jobs to have owners", 30, lambda: stage.held() == JOBS)
-        owned = [set(part.driver.held) for part in stage.parts if isinstance(part.driver, Claimer)]
-        assert all(owned)
+        claimers = [part.driver for part in stage.parts if isinstance(part.driver, Claimer)]
+        await stage.until("each to have its share", 60, lambda: [len(it.held) for it in claimers] == [JOBS // 3] * 3)
+        owned = [set(it.held) for it in claimers]
         await asyncio.to_thread(stage.server.kill)
         await stage.until("one to ask for its end", 30, lambda: stage.exits == ["ends"] * max(len(stage.exits), 1))
-        await asyncio.sleep(2)
         now = await stage.store.now()
         mine = {part.attendant.peer.name: part.driver for part in stage.parts}
+        await stage.until("one to stop", 30, lambda: not any(mine["stops"].owns(job_id, now) for job_id in owned[1]))
         assert all(mine["goes-on"].owns(job_id, now) for job_id in owned[0])
-        assert not any(mine["stops"].owns(job_id, now) for job_id in owned[1])
         await asyncio.to_thread(stage.server.start)
         await stage.until("all jobs to have owners again", 30, lambda: stage.held() == JOBS)
         await stage.until(

@@ -40,19 +40,21 @@ async def test_a_node_that_drains_finishes_what_it_has_and_others_take_the_rest(
     async with a_shift(postgres_url, tmp_path, settings=LONG_LEASE) as shift:
         await shift.control.set_quota("acme")
         await shift.start("node-0", "node-1")
-        done = await shift.assign("acme", 40, info={"ms": 700}, concurrency=3)
+        done = await shift.assign("acme", 40, info={"ms": 20, "gate": "go"}, concurrency=3)
         await shift.until(lambda: len(shift.watcher.executing()) == 12, "both nodes to be full")
-        told = time.monotonic_ns()
         shift.nodes["node-0"].send(stop)
+        await shift.until_asked(lambda: is_draining(shift, "node-0"), "it to begin to drain")
+        opened = time.monotonic_ns()
+        shift.watcher.open_gate("go")
         assert shift.nodes["node-0"].ended(30) == 0
-        left_s = (time.monotonic_ns() - told) / SECOND_NS
+        left_s = (time.monotonic_ns() - opened) / SECOND_NS
         await shift.until_idle()
         lines = await shift.attempts(*(it.id for it in done.items))
         assert [(it["attempt"], it["outcome"]) for it in lines] == [(1, "succeeded")] * 40, "lost or doubled"
         assert {len(shift.starts(it.id)) for it in done.items} == {1}
         shares = await nodes_of(shift)
-        print(f"\ndrained in {left_s:.2f} s with items of 0.7 s; ended by node: {shares}")
-        assert 6 <= shares["node-0"] <= 18, "void: it had nothing to finish, or it took more"
+        print(f"\ndrained {left_s:.2f} s after its items could end; ended by node: {shares}")
+        assert shares == {"node-0": 6, "node-1": 34}, "it finishes what it had, and takes no more"
         assert shift.judged().clean
 
 
@@ -97,33 +99,52 @@ async def test_a_drain_of_running_work_can_be_called_off_and_lasts_over_a_restar
         async def has_some() -> bool:
             return await has("node-0") > 0
 
+        async def goes_on() -> bool:
+            return (await nodes_of(shift)).get("node-0", 0) >= 6 and await has("node-0") > 0
+
+        async def other_is_full() -> bool:
+            return await has("node-1") == 6
+
+        items: list[int] = []
+
+        async def assign(count: int, gate: str) -> None:
+            done = await shift.assign("acme", count, info={"ms": 20, "gate": gate}, concurrency=3)
+            items.extend(it.id for it in done.items)
+
         await shift.control.set_quota("acme")
         await shift.start("node-0", "node-1")
-        done = await shift.assign("acme", 240, info={"ms": 500}, concurrency=3)
+        await assign(12, "called off")
         await shift.until(lambda: len(shift.watcher.executing()) == 12, "both nodes to be full")
 
         await shift.control.drain(["node-0"])
         await shift.control.undrain(["node-0"])
-        assert await has("node-0") > 0, "void: it was called off too late"
-        await shift.until_asked(has_some, "it to go on")
+        await assign(24, "drained")
+        shift.watcher.open_gate("called off")
+        await shift.until_asked(goes_on, "it to end what it had and to go on")
 
         await shift.control.drain(["node-0"])
+        shift.watcher.open_gate("drained")
         await shift.until_asked(has_none, "it to be empty")
-        assert await has("node-1") > 0, "void: there was nothing left to take"
+        await assign(30, "restarted")
+        await shift.until_asked(other_is_full, "the other to take what there is")
+        assert await has("node-0") == 0, "it is drained"
         shift.nodes["node-0"].send(signal.SIGTERM)
         assert shift.nodes["node-0"].ended(30) == 0
         await shift.start("node-0")
         ended = (await nodes_of(shift)).get("node-1", 0)
+        shift.watcher.open_gate("restarted")
 
         async def others_go_on() -> bool:
             assert await has("node-0") == 0, "a restart does not undrain"
-            return (await nodes_of(shift)).get("node-1", 0) >= ended + 12
+            return (await nodes_of(shift)).get("node-1", 0) >= ended + 30
 
         await shift.until_asked(others_go_on, "the other to go on alone")
+        await assign(24, "undrained")
         await shift.control.undrain(["node-0"])
         await shift.until_asked(has_some, "it to take part again")
+        shift.watcher.open_gate("undrained")
         await shift.until_idle()
-        lines = await shift.attempts(*(it.id for it in done.items))
-        assert [(it["attempt"], it["outcome"]) for it in lines] == [(1, "succeeded")] * 240, "lost or doubled"
-        assert {len(shift.starts(it.id)) for it in done.items} == {1}
+        lines = await shift.attempts(*items)
+        assert [(it["attempt"], it["outcome"]) for it in lines] == [(1, "succeeded")] * len(items), "lost or doubled"
+        assert {len(shift.starts(it)) for it in items} == {1}
         assert shift.judged().clean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ CAUGHT_BY = {
     "no_revision_check": {"phantom", "lost", "foreign"},
     "pruned_dedup": {"doubled", "lost"},
 }
+WITHOUT_CRASH = {"node_clock", "no_revision_check"}
+"""Wrong while nothing crashes: a node that dies often on a slow machine has no time to show it."""
 SECONDS = 7
 SEEDS = (1, 2, 3)
 """A crash has to meet a node in the moment in which it is wrong, which a slow machine may need a second scene for."""
@@ -25,6 +28,8 @@ SEEDS = (1, 2, 3)
 async def catch(mutant: str, server: PostgresDatabases | MariadbDatabases, folder: Path) -> None:
     skew_s = -7 if mutant == "pruned_dedup" else 7
     faults = Faults(swallow=0.25, freeze_s=3)
+    if mutant in WITHOUT_CRASH:
+        faults = replace(faults, kill_s=0)
     for seed in SEEDS:
         scene = Scene(
             seconds=SECONDS, seed=seed, skew_s=skew_s, herd=0, changers=6, calm_s=2.5, faults=faults, mutant=mutant
@@ -39,6 +44,7 @@ async def catch(mutant: str, server: PostgresDatabases | MariadbDatabases, folde
     pytest.fail(f"{mutant} was not caught: {outcome}")
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "mutant",
     [
@@ -53,6 +59,7 @@ async def test_a_wrong_way_to_fire_is_caught(mutant: str, postgres_server: Postg
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mutant", CAUGHT_BY)
 async def test_a_wrong_way_to_fire_is_caught_on_mariadb(
     mutant: str, mariadb_server: MariadbDatabases, tmp_path: Path

@@ -6,10 +6,9 @@ import asyncio
 import signal
 from pathlib import Path
 
-from tests.cluster.processes import NodeProcess, lease
+from tests.checkers.slots import SECOND
+from tests.cluster.processes import SHORT, SHORT_MARGIN_S, NodeProcess, lease
 from tests.cluster.shift import Shift, a_shift
-
-LEASE = lease(3, 0.5)
 
 
 def namesake(shift: Shift, folder: Path, *, elsewhere: bool = True) -> NodeProcess:
@@ -21,8 +20,19 @@ def namesake(shift: Shift, folder: Path, *, elsewhere: bool = True) -> NodeProce
     )
 
 
+async def outlast_lease(shift: Shift) -> None:
+    """Wait until the lease that the first has now would be over, with its margin."""
+    query = "SELECT until_at FROM rota_lease JOIN rota_node ON node_id = id WHERE name = 'node-0'"
+    ((until,),) = await shift.witness.ask(query)
+
+    async def is_over() -> bool:
+        return await shift.witness.now() > until + SHORT_MARGIN_S * SECOND
+
+    await shift.until_asked(is_over, "a lease to pass")
+
+
 async def test_a_node_whose_name_was_taken_stops_when_told_to(postgres_url: str, tmp_path: Path) -> None:
-    async with a_shift(postgres_url, tmp_path, settings=LEASE) as shift:
+    async with a_shift(postgres_url, tmp_path, settings=SHORT) as shift:
         (first,) = await shift.start("node-0")
         first.freeze()
         second = namesake(shift, tmp_path)
@@ -39,15 +49,17 @@ async def test_a_node_whose_name_was_taken_stops_when_told_to(postgres_url: str,
 
 
 async def test_a_newcomer_leaves_a_living_node_its_name_and_its_work(postgres_url: str, tmp_path: Path) -> None:
-    async with a_shift(postgres_url, tmp_path, settings=LEASE) as shift:
+    async with a_shift(postgres_url, tmp_path, settings=SHORT) as shift:
         await shift.control.set_quota("acme")
         (first,) = await shift.start("node-0")
-        done = await shift.assign("acme", 1, info={"ms": 6000})
+        done = await shift.assign("acme", 1, info={"ms": 0, "gate": "go"})
         await shift.until(lambda: len(shift.watcher.executing()) == 1, "the item to execute")
         second = namesake(shift, tmp_path)
         second.start()
         try:
             await shift.until(lambda: "node.name_is_held" in second.log, "the second to say what it waits for")
+            await outlast_lease(shift)
+            shift.watcher.open_gate("go")
             await shift.until_idle()
             (item,) = done.items
             lines = await shift.attempts(item.id)

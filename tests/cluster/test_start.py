@@ -12,7 +12,7 @@ from tests.cluster.processes import NodeProcess
 from tests.cluster.witness import Witness
 
 STORES = ("postgres", "mariadb")
-START_S = 15.0
+START_S = 60.0
 MIGRATION_LOCK = {
     "postgres": "SELECT pg_advisory_lock(7700770077)",
     "mariadb": "SELECT GET_LOCK(CONCAT('rota.', DATABASE()), 0)",

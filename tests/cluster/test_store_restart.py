@@ -18,6 +18,7 @@ Kind = type[PostgresServer] | type[MariadbServer]
 BETWEEN_S = 3.0
 BACK_S_MAX = 4.0
 """The promise is two seconds after the server answers; the rest is for a loaded machine."""
+CHANGES_MIN = 20
 SCENE = Scene(seconds=0, seed=1, skew_s=7, jobs=120, herd=0, direct=True)
 
 
@@ -32,6 +33,7 @@ async def kill_and_judge(kind: Kind, down_s: Sequence[float], folder: Path) -> N
                 group.create_task(rig.change_jobs(stop))
                 back = [await killed(rig, server, seconds) for seconds in down_s]
                 await asyncio.sleep(BETWEEN_S)
+                await changed(rig)
                 stop.set()
             await asyncio.sleep(SCENE.calm_s)
             outcome = await rig.judged()
@@ -39,7 +41,7 @@ async def kill_and_judge(kind: Kind, down_s: Sequence[float], folder: Path) -> N
             back_s = [(await rig.witness.ask(_FIRST.format(since=ready)))[0][0] - ready for ready in back]
     figures = ", ".join(f"{it / 1e6:.2f} s" for it in back_s)
     print(f"\n{server.name} killed {len(down_s)} times: {outcome}\n  firing again {figures} after the server answered")
-    assert outcome.counts["changes"] > 20, "void: too few changes were acknowledged"
+    assert outcome.counts["changes"] > CHANGES_MIN, "void: too few changes were acknowledged"
     assert outcome.missed.late > 0, "void: the server was not away for long enough to miss a slot"
     assert outcome.clean, outcome.evidence()
     assert not silent, f"{silent} did not come back"
@@ -59,6 +61,14 @@ async def killed(rig: Rig, server: Server, down_s: float) -> int:
     await asyncio.sleep(down_s)
     await asyncio.to_thread(server.start)
     return await rig.witness.now()
+
+
+async def changed(rig: Rig) -> None:
+    """Wait until there are enough changes."""
+    query = "SELECT count(*) FROM rota_event WHERE kind IN ('job.changed', 'job.paused', 'job.resumed')"
+    async with asyncio.timeout(60):
+        while (await rig.witness.ask(query))[0][0] <= CHANGES_MIN:
+            await asyncio.sleep(0.2)
 
 
 @pytest.mark.parametrize("kind", [PostgresServer, MariadbServer])

@@ -77,8 +77,10 @@ async def test_attempts_that_a_thawed_machine_may_have_run_beside_later_ones_are
 async def test_an_agent_that_stood_still_alone_is_not_suspected(
     postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
-    """Its switches have killed its processes in time, whoever learned of that when."""
-    async with postgres_server.fresh_database() as url, a_shift(url, tmp_path, settings=SETTINGS) as shift:
+    """Its switches have killed its processes in time, whoever learned of that when. A switch that is late by twice the
+    margin would be suspected, and rightly: hence a long margin."""
+    settings = {**SETTINGS, **lease(6, 2)}
+    async with postgres_server.fresh_database() as url, a_shift(url, tmp_path, settings=settings) as shift:
         await quotas(shift.control, ["t"])
         (frozen,) = await shift.start("a")
         told = await shift.assign("t", 1, info={"ms": 30_000, "again_ms": 1000})

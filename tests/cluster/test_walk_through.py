@@ -35,7 +35,8 @@ from tests.cluster.processes import NodeProcess
 from tests.factories import a_definition
 from tests.servers.ports import free_port
 
-SESSION_S = 2.0
+SESSION_S = 5.0
+"""As long as the ZooKeeper of the tests allows: nobody but who is killed shall lose what it has."""
 PATIENCE_S = 60.0
 ALARMS = {"a": 10, "b": 8, "c": 4}
 """M."""

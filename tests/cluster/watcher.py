@@ -15,6 +15,7 @@ import struct
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,7 +50,7 @@ class Watcher:
         self._stopping.set()
         self._thread.join(10)
         self._listener.close()
-        shutil.rmtree(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)  # a task that is about to die may still write
 
     @property
     def lines(self) -> list[Line]:
@@ -60,6 +61,10 @@ class Watcher:
     def told(self) -> list[dict[str, Any]]:
         """What the listeners of the app were told, in order."""
         return [json.loads(line) for line in self._text(tasks.TOLD).splitlines()]
+
+    def open_gate(self, name: str) -> None:
+        """Let the naps end that wait for this gate."""
+        (self._folder / name).touch()
 
     def started(self) -> set[tuple[int, int]]:
         """The attempts that have started."""
@@ -97,7 +102,8 @@ class Watcher:
         link, _ = self._listener.accept()
         pid, _, _ = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         self.alive[pid] = time.monotonic()
-        link.sendall(str(pid).encode())
+        with suppress(OSError):  # it may be gone already: then its end is seen next
+            link.sendall(str(pid).encode())
         return link, pid
 
     def _end(self, link: socket.socket, pid: int) -> None:
