@@ -23,7 +23,7 @@ NAPS_MS = (300, 5000)
 """Some end while a store is away, some go on."""
 WAITING = 3 * CAP
 """So many items wait at most: the cap is reached all the time, and yet all have their turn soon."""
-RECOVERED_S = 60.0
+RECOVERED_S = 30.0
 """From when a server takes writes again, or a member is gone, until nodes fire and start: on a busy machine."""
 CALM_S = 4.0
 _QUOTA = f"quota:{TENANT}/default"
