@@ -36,6 +36,18 @@ def boottime_s() -> float:
     return SystemClock().boottime()
 
 
+def fill(disk: Path) -> Path:
+    """Write a file as large as can be."""
+    with (disk / "filler").open("wb", buffering=0) as filler:
+        size = 65536
+        while size:
+            try:
+                filler.write(b"x" * size)
+            except OSError:
+                size //= 2
+    return disk / "filler"
+
+
 class Heard:
     """A listener. Every attempt must be told of exactly once."""
 

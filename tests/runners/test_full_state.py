@@ -18,19 +18,7 @@ from rota.errors import InvalidInput
 from rota.runners.crew import ProcessCrew
 from rota.runners.logs import DirectoryLogs
 from rota.runners.settings import CrewSettings
-from tests.runners.harness import Heard, rig
-
-
-def fill(disk: Path) -> Path:
-    """Write a file as large as can be."""
-    with (disk / "filler").open("wb", buffering=0) as filler:
-        size = 65536
-        while size:
-            try:
-                filler.write(b"x" * size)
-            except OSError:
-                size //= 2
-    return disk / "filler"
+from tests.runners.harness import Heard, fill, rig
 
 
 async def on_a_full_disk(folder: Path, disk: Path) -> dict[str, object]:

@@ -17,7 +17,7 @@ from rota.model.run import LogKey
 from rota.model.states import Outcome
 from rota.model.work import Attempt
 from rota.runners.logs import DirectoryLogs, LogState, piece
-from tests.runners.harness import Rig, rig
+from tests.runners.harness import Rig, fill, rig
 
 STEPS = """
 for step in 1 2 3; do
@@ -51,20 +51,13 @@ async def on_a_full_disk(folder: Path, disk: Path) -> dict[str, object]:
         crew.begin(attempt)
         await say(crew, 1, 10)
         await written(crew, attempt, b"1" * 10)
-        (disk / "filler").write_bytes(b"")
-        with (disk / "filler").open("wb", buffering=0) as filler:
-            size = 65536
-            while size:
-                try:
-                    filler.write(b"x" * size)
-                except OSError:
-                    size //= 2
+        filler = fill(disk)
         await say(crew, 2, 100_000)
         async with asyncio.timeout(30):
             while not crew.crew._scribe._is_refused:
                 await asyncio.sleep(0.02)
         await asyncio.sleep(1.5)
-        (disk / "filler").unlink()
+        filler.unlink()
         await say(crew, 3, 10)
         end = await crew.end(attempt)
         return {"outcome": end.outcome, "bytes": end.log_bytes, "log": crew.log(attempt).decode()}
