@@ -1,4 +1,4 @@
-"""Make an attempt: put together what an executor must know, from the item, its run and the version of its job."""
+"""Build an attempt, all that an executor needs, from the item, its run and the version of its job."""
 
 from __future__ import annotations
 

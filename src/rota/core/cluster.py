@@ -1,6 +1,6 @@
 """The cluster as a whole: who has which jobs, what a rebalance would move, and what a drain would leave.
 
-Looks at what was read once, and decides what a person may be allowed to ask. Who fires a job is decided elsewhere.
+Works on facts that were read once. It decides what an operator may ask for, not who fires a job.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class ClusterFacts(Value, frozen=True, kw_only=True):
         return tuple(sorted(self.jobs - self.owners.keys())) if has_owners else ()
 
     def peer(self, name: str) -> Peer | None:
-        """A scheduler that lives."""
+        """Return the living scheduler of that name, or None."""
         return next((it for it in self.peers if it.name == name), None)
 
     def state_of(self, peer: Peer) -> NodeState:
-        """A scheduler that lives is online, unless it takes nothing more."""
+        """Return online, or draining for a scheduler on the offline list."""
         return NodeState.DRAINING if peer.name in self.drained else NodeState.ONLINE
 
 
@@ -141,7 +141,7 @@ def drain_objections(facts: ClusterFacts, names: Collection[str]) -> list[str]:
 
 
 def claim_objections(facts: ClusterFacts, name: str) -> list[str]:
-    """Why a scheduler should not be given one more job."""
+    """Return the reasons against giving a scheduler one more job."""
     if name in facts.drained:
         return [f"{name} is on the offline list"]
     held, limit = facts.held[name], facts.limits[name]

@@ -1,6 +1,6 @@
 """Examine the cluster: small checks over facts that were read once.
 
-What may pass by itself in a moment is for the caller to look at twice: only what is still there then counts.
+A finding that may pass by itself counts only if the caller finds it twice (`lasting`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Stuck(Value, frozen=True, kw_only=True):
 
 
 class Health(Value, frozen=True, kw_only=True):
-    """What is examined."""
+    """The facts that are examined."""
 
     cluster: ClusterFacts
     members: Members
@@ -84,7 +84,7 @@ def lasting(before: Iterable[Finding], after: Iterable[Finding]) -> tuple[Findin
 
 
 def suspects(queued: Iterable[Queued], now: datetime) -> list[Queued]:
-    """Items that were ready, or given to a node, for too long."""
+    """Return the items that have been ready or assigned for too long."""
     ready, given = now - timedelta(seconds=READY_S), now - timedelta(seconds=ASSIGNED_S)
     return [
         it

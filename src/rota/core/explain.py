@@ -1,4 +1,4 @@
-"""Explain: say in plain words what every item of a run waits for. Looks at what was read, decides nothing.
+"""Explain in plain words what every item of a run waits for. Decides nothing.
 
 The same things are looked at, in the same order, as in a dispatch round: the item's own time, its limits, the executors
 that could run it. Whatever holds an item back is told, not only the first of it.
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from rota.core.dispatch import can_run
-from rota.core.rate import free_at, unbegun
-from rota.core.release import is_newer
+from rota.core.dispatch.board import can_run
+from rota.core.dispatch.rate import free_at, unbegun
+from rota.core.dispatch.versions import is_newer
 from rota.model.listener import is_listener
 from rota.model.moment import micros, moment
 from rota.model.node import UNABLE, UNREACHABLE, Node, NodeState
 from rota.model.run import Item
-from rota.model.standing import Place, Standing
+from rota.model.standing import ItemStanding, Standing
 from rota.model.states import ItemState, RunState
 from rota.model.value import Value
 from rota.model.work import CAPACITY, GLOBAL, JOB, LATE, AttemptRecord, Lane, Limit, quota_limit
@@ -96,7 +96,7 @@ def _failure(item: Item, last: AttemptRecord | None) -> str:
     return f"attempt {last.attempt}{node} {last.outcome} at {_at(last.ended_at)}: {why}"
 
 
-def _reason(place: Place, standing: Standing) -> Reason:
+def _reason(place: ItemStanding, standing: Standing) -> Reason:
     holds = [_seat(place, standing)] if place.queued.state is not ItemState.READY else list(_holds(place, standing))
     if not holds:
         holds = [_Hold(Why.NEXT, f"may start now, in the next round; {_ahead(place)}")]
@@ -122,8 +122,8 @@ def _overlap(before: tuple[int, ...]) -> str:
     return f"waits by the overlap policy of its job for {'runs' if len(before) > 1 else 'run'} {runs} to end"
 
 
-def _seat(place: Place, standing: Standing) -> _Hold:
-    """Where an item is that holds a seat."""
+def _seat(place: ItemStanding, standing: Standing) -> _Hold:
+    """Describe where an item that holds a seat is."""
     queued = place.queued
     names = {node.id: node.joined.name for node in standing.nodes}
     if queued.node_id is None:
@@ -139,8 +139,8 @@ def _seat(place: Place, standing: Standing) -> _Hold:
     return _Hold(Why.RUNNING, f"runs on {node} since {_at(queued.started_at)} (attempt {queued.attempt})")
 
 
-def _holds(place: Place, standing: Standing) -> Iterator[_Hold]:
-    """All that keeps a ready item from starting now."""
+def _holds(place: ItemStanding, standing: Standing) -> Iterator[_Hold]:
+    """Return everything that keeps a ready item from starting now."""
     due = place.queued.not_before_at
     if due > standing.now:
         yield _not_yet(place, due)
@@ -151,7 +151,7 @@ def _holds(place: Place, standing: Standing) -> Iterator[_Hold]:
     yield from _executors(place.lane, standing)
 
 
-def _not_yet(place: Place, due: datetime) -> _Hold:
+def _not_yet(place: ItemStanding, due: datetime) -> _Hold:
     behind = place.queued.failures
     if behind:
         times = f"{behind} failed attempt{'s' if behind > 1 else ''}"
@@ -159,7 +159,7 @@ def _not_yet(place: Place, due: datetime) -> _Hold:
     return _Hold(Why.NOT_DUE, f"is not due until {_at(due)}", due)
 
 
-def _limit(name: str, place: Place, limits: dict[str, Limit], standing: Standing) -> Iterator[_Hold]:
+def _limit(name: str, place: ItemStanding, limits: dict[str, Limit], standing: Standing) -> Iterator[_Hold]:
     limit = _limit_of(name, place.lane, limits)
     if limit is None:
         return
@@ -199,7 +199,7 @@ def _words(name: str, lane: Lane) -> str:
     return f"the resource {name.removeprefix('resource:')}"
 
 
-def _ahead(place: Place) -> str:
+def _ahead(place: ItemStanding) -> str:
     if not place.ahead:
         return "it is the first in line"
     return f"place {place.ahead + 1} in line, {place.ahead} before it, {place.ahead_in_quota} of them of its quota"
@@ -244,7 +244,7 @@ def _observers(node: Node, standing: Standing) -> list[Node]:
 
 
 def _alive(standing: Standing) -> list[Node]:
-    """The nodes that are there, with a lease that is live."""
+    """Return the nodes whose lease has not ended."""
     there = (NodeState.ONLINE, NodeState.DRAINING)
     return [
         node
@@ -261,7 +261,7 @@ def _handler(handler: str) -> str:
 
 
 def _remedy(handler: str) -> str:
-    """What a node that could run it would need."""
+    """Say what a node needs in order to run the item."""
     module, _, function = handler.partition(":")
     if function and not is_listener(handler):
         return f"a node may import it if executor.modules names {module} (ROTA_EXECUTOR_MODULES={module})"

@@ -1,4 +1,4 @@
-"""What may be found when the cluster is examined: how bad it is, why it matters, what to do about it."""
+"""The findings of the doctor: for each code its severity, why it matters and what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rota.model.value import Value
 
 
 class Severity(StrEnum):
-    """Something does not work; something would not survive a fault; good to know."""
+    """Error: something does not work. Warning: it would not survive a fault. Note: good to know."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -29,7 +29,7 @@ class Finding(Value, frozen=True, kw_only=True):
 
 
 class Kind(NamedTuple):
-    """What is said of every finding of a code."""
+    """What all findings of one code share."""
 
     severity: Severity
     why: str
@@ -116,7 +116,7 @@ KINDS: dict[str, Kind] = {
 
 
 def found(code: str, what: str, about: str = "") -> Finding:
-    """A finding of a known kind."""
+    """Make a finding of a known code."""
     kind = KINDS[code]
     return Finding(
         severity=kind.severity, code=code, what=what, about=about, why=kind.why, todo=kind.todo, passes=kind.passes

@@ -1,4 +1,4 @@
-"""Mask: let a text be shown to others.
+"""Mask secrets, so that a text can be shown to others.
 
 `without_passwords` is for people who may know the hosts. `Mask` is for strangers: secrets are gone, hosts and addresses
 have other names, the same ones everywhere in one answer, so that what belongs together can still be seen.
@@ -29,7 +29,7 @@ _OPEN = ("localhost", "0.0.0.0", "::")  # noqa: S104 - names, nothing is bound
 
 
 def hosts_in(url: str) -> set[str]:
-    """The hosts that a URL names."""
+    """Return the hosts that a URL names."""
     places: list[str] = []
     for word in url.split():
         _, mark, rest = word.partition("://")
@@ -39,24 +39,24 @@ def hosts_in(url: str) -> set[str]:
 
 
 def without_passwords(text: str) -> str:
-    """The same text without the passwords of the URLs in it, and without secrets in their queries."""
+    """Return the text without the passwords and the secret query values of the URLs in it."""
     return _hide_queries(_in_urls(text, _password_hidden))
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what goes by this name must not be shown."""
+    """True if the value of a field or setting of this name must not be shown."""
     return _SECRET_NAME.search(name) is not None
 
 
 def host_of(address: str) -> str:
-    """The host of `host:port`, `[v6]:port` or a host alone."""
+    """Return the host of `host:port`, `[v6]:port` or a host alone."""
     if address.startswith("["):
         return address[1:].partition("]")[0]
     return address.rpartition(":")[0] if address.count(":") == 1 else address
 
 
 class Mask:
-    """Names for the hosts of one answer."""
+    """Replaces the hosts of one answer, each by the same name everywhere."""
 
     def __init__(self, hosts: Iterable[str]) -> None:
         known = sorted(host for host in set(hosts) if len(host) > 1 and not _is_open(host) and not _is_address(host))
@@ -75,7 +75,7 @@ class Mask:
         return [self.value(it) for it in value] if isinstance(value, list | tuple) else value
 
     def text(self, text: str) -> str:
-        """The same text without secrets, hosts and addresses."""
+        """Return the text without secrets, hosts and addresses."""
         text = _hide_queries(_in_urls(text, lambda _: HIDDEN))
         text = _MAIL.sub(f"{HIDDEN}@{HIDDEN}", text)
         if self._hosts is not None:

@@ -6,12 +6,17 @@ see each other. It never looks at anything that was not locked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rota.model.job import Overlap, OverlapPolicy
+from rota.model.job import Job, Overlap, OverlapPolicy
 from rota.model.plan import Crowd, LiveRun, RunMove
 from rota.model.states import RunState, SkipReason
+
+
+def looks_at_runs(jobs: Iterable[Job]) -> bool:
+    """Whether a decision about these jobs may act on runs that are live: then they must be named, not only counted."""
+    return any(job.definition.overlap.policy is OverlapPolicy.REPLACE for job in jobs)
 
 
 @dataclass(slots=True)

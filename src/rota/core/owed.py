@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, time, timedelta
 
-from rota.core.instants import after_end, upcoming
-from rota.core.zones import zone
+from rota.core.time.instants import after_end, upcoming
+from rota.core.time.zones import zone
 from rota.model.job import Definition, Job, MisfirePolicy
 from rota.model.trigger import Calendar, Instant
 from rota.model.value import Value
@@ -22,7 +22,7 @@ _TICK = timedelta(microseconds=1)
 
 
 class Owed(Value, frozen=True, kw_only=True):
-    """What a job owes: `starts` shall run (unless an overlap forbids it), the others are recorded as skipped."""
+    """What a job owes: `starts` run unless the overlap policy forbids it; the others are recorded as skipped."""
 
     starts: tuple[Instant, ...]
     closed: tuple[Instant, ...]
@@ -34,12 +34,12 @@ class Owed(Value, frozen=True, kw_only=True):
 
 
 def seed_of(definition: Definition) -> str:
-    """What spreads a job's jitter and `H` fields: its full name, so that it survives a new version."""
+    """Return the seed of a job's jitter and `H` fields: its full name, which a new version keeps."""
     return f"{definition.tenant}/{definition.project}/{definition.name}"
 
 
 def owed(job: Job, now: datetime) -> Owed:
-    """Say which slots of a due job are due and what becomes of each."""
+    """Return the due slots of a job, and which of them start."""
     assert job.pending is not None, f"job {job.id} is not due"
     due: list[Instant] = []
     following: Instant | None = None
@@ -131,7 +131,7 @@ def _long_backlog(definition: Definition, head: Sequence[Instant], rest: Instant
 
 
 def _room(definition: Definition) -> int:
-    """How many late slots may run."""
+    """Return how many late slots may run."""
     match definition.misfire.policy:
         case MisfirePolicy.SKIP:
             return 0
@@ -142,7 +142,7 @@ def _room(definition: Definition) -> int:
 
 
 def _newest(slots: Sequence[Instant], count: int) -> tuple[tuple[Instant, ...], tuple[Instant, ...]]:
-    """The older slots, and the newest few."""
+    """Split slots into the older ones and the newest few."""
     cut = len(slots) - min(count, len(slots))
     return tuple(slots[:cut]), tuple(slots[cut:])
 
@@ -181,7 +181,7 @@ def _is_open(calendar: Calendar, instant: Instant) -> bool:
 
 
 def _end_of_day(calendar: Calendar, instant: Instant) -> datetime:
-    """The last tick of the day that an instant falls on."""
+    """Return the last microsecond of the day of an instant."""
     local = zone(calendar.zone)
     tomorrow = instant.slot_at.astimezone(local).date() + timedelta(days=1)
     return datetime.combine(tomorrow, time(), tzinfo=local).astimezone(instant.slot_at.tzinfo) - _TICK

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import chain, islice
 
-from rota.core import cron
-from rota.core.instants import after_end, upcoming
 from rota.core.owed import seed_of
-from rota.core.slots import MICRO, time_of_day
-from rota.core.zones import DAY_S, Stretch, WallClock, wall_clock, zone
+from rota.core.time import cron
+from rota.core.time.instants import after_end, upcoming
+from rota.core.time.slots import MICRO, time_of_day
+from rota.core.time.zones import DAY_S, Stretch, WallClock, wall_clock, zone
 from rota.errors import InvalidInput
 from rota.model.job import Definition
 from rota.model.moment import micros, moment
@@ -44,13 +44,13 @@ def preview(
 
 
 def _coming(definition: Definition, after: datetime) -> Iterator[Instant]:
-    """From slots after `after`: what a job does that is made at that instant."""
+    """Return the instants of a job that is created at `after`."""
     schedule, seed = definition.schedule, seed_of(definition)
     return _ends(schedule, after, seed) if definition.follows_ends else upcoming(schedule, after, seed=seed)
 
 
 def _going_on(definition: Definition, pending: Instant, after: datetime) -> Iterator[Instant]:
-    """From the slot that a job waits for. Jitter can make a slot due after `after` that lies before it."""
+    """Return the instants from the pending slot on. With jitter, a slot before `after` can be due after it."""
     if pending.due_at > after:
         rest = _coming(definition, pending.due_at if definition.follows_ends else pending.slot_at)
         return chain((pending,), rest)

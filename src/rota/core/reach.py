@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 
 from rota.model.cluster import UNREACHABLE_AFTER
-from rota.model.node import Answer, Node, Place
+from rota.model.node import Node, PingAnswer, Place
 
 
 def checked(nodes: Iterable[Node], own: str, here: Place) -> list[Node]:
@@ -30,8 +30,8 @@ def _is_here(place: Place, here: Place) -> bool:
     return (place.boot_id, place.host) == (here.boot_id, here.host)
 
 
-def is_answer_of(node: Node, answer: Answer | None) -> bool:
-    """Whether it was this node that answered."""
+def is_answer_of(node: Node, answer: PingAnswer | None) -> bool:
+    """True if this node answered, and not an earlier or later one of its name."""
     return answer is not None and answer.node == node.joined.name and answer.id in (None, node.id)
 
 
@@ -41,12 +41,12 @@ def failures(before: Mapping[int, int], answered: Mapping[int, bool]) -> dict[in
 
 
 def unreachable(failed: Mapping[int, int]) -> frozenset[int]:
-    """Those that failed several times in a row."""
+    """Return the nodes that failed several checks in a row."""
     return frozenset(node_id for node_id, count in failed.items() if count >= UNREACHABLE_AFTER)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether HOST:PORT leads back to whoever uses it."""
+    """True if HOST:PORT is a loopback address."""
     host = address.rpartition(":")[0].strip("[]") or address
     try:
         return ip_address(host).is_loopback

@@ -1,20 +1,20 @@
-"""What people say about an alarm rule: where, what, to whom."""
+"""Check alarm rules: the scope, the kinds of alarms, and the channel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from rota.definitions import fields, runners
-from rota.definitions.asked import job_name
-from rota.definitions.text import is_plain
-from rota.definitions.words import listed, shown, suggestion
+from rota.alarms.channels.registry import CHANNELS
+from rota.definitions import fields
+from rota.definitions.characters import is_plain
+from rota.definitions.display import listed, shown, suggestion
 from rota.errors import InvalidInput
-from rota.model.alarm import CLUSTER, AlarmKind, Channel, ChannelKind, JobAlarm
+from rota.model.alarm import CLUSTER, AlarmKind, Channel, JobAlarm
 
 SECONDS_MAX = 86_400
 SECRET_MIN, SECRET_MAX = 16, 200
-MAIL_MAX = 254
 SCOPES = {CLUSTER: 0, "tenant": 1, "project": 2, "job": 3}
 KINDS = tuple(str(kind) for kind in AlarmKind if kind not in (AlarmKind.TEST, AlarmKind.JOB_FAILING))
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -24,19 +24,30 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """Words for several kinds at once."""
 ALARMS_MAX = 20
-OF_JOBS = (*(str(kind) for kind in ChannelKind), "kinds", "merge_s", "late_s", "secret")
-"""What may be said about who is told of a job."""
+OF_JOBS = ("kinds", "merge_s", "late_s", "secret")
+"""What may be said about who is told of a job, beside the channel."""
 
 _seconds = fields.number(0, SECONDS_MAX, "number of seconds")
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a rule, all of them right."""
-    return fields.checked(given, _READERS)
+    return fields.checked(given, _readers(channel_names(given)))
+
+
+def channel_names(given: Iterable[object] = ()) -> tuple[str, ...]:
+    """The names of the channels. Plugins are looked for only if one of the given keys is not known without them."""
+    known = (*CHANNELS.own_names, *_READERS)
+    return CHANNELS.own_names if all(key in known for key in given) else CHANNELS.names
+
+
+def is_signed(channel: str) -> bool:
+    """True if the messages of a channel are signed with a secret."""
+    return CHANNELS.find(channel).signed
 
 
 def job_alarms(value: object) -> tuple[JobAlarm, ...]:
-    """Who is told of a job: a list of channels, each with what it is told of."""
+    """Read the alarms of a job: a list of channels, each with the kinds that it is told of."""
     if not isinstance(value, list | tuple) or len(value) > ALARMS_MAX:
         raise ValueError(
             f"must be a list of at most {ALARMS_MAX}, like [{{mail: ops@example.com}}], not {shown(value)}"
@@ -50,10 +61,10 @@ def job_alarms(value: object) -> tuple[JobAlarm, ...]:
 
 
 def written(alarm: JobAlarm) -> dict[str, Any]:
-    """What a person would have written."""
+    """Return the YAML form of an alarm."""
     to = alarm.channel.to
-    several = alarm.channel.kind is ChannelKind.COMMAND
-    found = {str(alarm.channel.kind): list(to) if several else "".join(to), "kinds": [str(it) for it in alarm.kinds]}
+    channel = CHANNELS.find(alarm.channel.kind)
+    found = {channel.name: channel.written(to), "kinds": [str(it) for it in alarm.kinds]}
     secret = {"secret": alarm.channel.secret} if alarm.channel.secret else {}
     return {**found, **secret, "merge_s": alarm.merge_s, "late_s": alarm.late_s}
 
@@ -61,20 +72,22 @@ def written(alarm: JobAlarm) -> dict[str, Any]:
 def _job_alarm(place: int, value: object) -> JobAlarm:
     if not isinstance(value, Mapping):
         raise ValueError(f"entry {place} must be a mapping like {{mail: ops@example.com}}, not {shown(value)}")
+    channels = channel_names(value)
+    known = (*channels, *OF_JOBS)
     for key in value:
-        if key not in OF_JOBS:
-            hint = suggestion(key, OF_JOBS) or f"; known are {listed(OF_JOBS)}"
+        if key not in known:
+            hint = suggestion(key, known) or f"; known are {listed(known)}"
             raise ValueError(f"entry {place}: {shown(key)} is not a known key{hint}")
-    ways = [key for key in value if key in tuple(ChannelKind)]
+    ways = [key for key in value if key in channels]
     if len(ways) != 1:
-        raise ValueError(f"entry {place} must name one channel: {listed([str(it) for it in ChannelKind])}")
-    if "secret" in value and ways[0] != ChannelKind.WEBHOOK:
-        raise ValueError(f"entry {place}: secret goes only with webhook")
+        raise ValueError(f"entry {place} must name one channel: {listed(channels)}")
     try:
-        found = fields.checked(value, _READERS)
+        if "secret" in value and not is_signed(ways[0]):
+            raise ValueError(f"entry {place}: secret goes only with {_signed_names()}")
+        found = fields.checked(value, _readers(channels))
     except InvalidInput as error:
         raise ValueError(f"entry {place}: {error.problems[0]}") from None
-    channel = Channel(kind=ChannelKind(ways[0]), to=found.pop(ways[0]), secret=found.pop("secret", ""))
+    channel = Channel(kind=ways[0], to=found.pop(ways[0]), secret=found.pop("secret", ""))
     return JobAlarm(channel=channel, **found)
 
 
@@ -100,28 +113,27 @@ def _kinds(value: object) -> tuple[AlarmKind, ...]:
     return tuple(AlarmKind(word) for word in dict.fromkeys(words))
 
 
-def _mail(value: object) -> tuple[str, ...]:
-    if not isinstance(value, str) or len(value) > MAIL_MAX or not is_plain(value):
-        raise ValueError(f"must be one mail address, not {shown(value)}")
-    name, at, host = value.rpartition("@")
-    if not at or not name or not host or set(' \t,;<>()[]"\\:') & set(value) or "@" in name:
-        raise ValueError(f"must be one mail address like ops@example.com, not {shown(value)}")
-    return (value,)
-
-
-def _job(value: object) -> tuple[str, ...]:
-    if not isinstance(value, str):
-        raise ValueError(f"must be the name of a job, not {shown(value)}")
-    try:
-        return ("/".join(job_name(value)),)
-    except InvalidInput as error:
-        raise ValueError(error.problems[0].reason) from None
-
-
 def _secret(value: object) -> str:
     if not isinstance(value, str) or not SECRET_MIN <= len(value) <= SECRET_MAX or not is_plain(value):
         raise ValueError(f"must be {SECRET_MIN} to {SECRET_MAX} printable characters")
     return value
+
+
+def _signed_names() -> str:
+    return " and ".join(name for name in CHANNELS.own_names if is_signed(name))
+
+
+def _readers(channels: tuple[str, ...]) -> dict[str, Callable[[object], Any]]:
+    return {**_READERS, **{name: partial(_to, name) for name in channels}}
+
+
+def _to(channel: str, value: object) -> tuple[str, ...]:
+    """Whom a channel tells, as the channel reads it."""
+    try:
+        found = CHANNELS.find(channel)
+    except InvalidInput as error:  # it cannot be loaded
+        raise ValueError(error.problems[0].reason) from None
+    return found.to(value)
 
 
 _READERS: dict[str, Callable[[object], Any]] = {
@@ -131,8 +143,4 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "merge_s": _seconds,
     "late_s": _seconds,
     "secret": _secret,
-    str(ChannelKind.MAIL): _mail,
-    str(ChannelKind.WEBHOOK): lambda value: (runners.url(value),),
-    str(ChannelKind.COMMAND): lambda value: tuple(runners.argv(value)),
-    str(ChannelKind.JOB): _job,
 }

@@ -1,5 +1,7 @@
-"""What a client hands over to be executed: document 2's `assignJob` (S2.19, S2.22, S2.32). All that is wrong with it is
-told at once, by the name of the argument."""
+"""Check an assignment, the work that a client hands over to be executed (S2.19, S2.22, S2.32).
+
+Reports every problem at once, by the name of the argument.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from typing import Any
 import msgspec
 
 from rota.definitions import execution, fields, times
+from rota.definitions.display import shown
 from rota.definitions.params import json
 from rota.definitions.report import Report
-from rota.definitions.runners import function
 from rota.definitions.spec import ExecutionShape, read
-from rota.definitions.words import shown
 from rota.errors import InvalidInput
+from rota.execution.kinds.python import function
 from rota.model.job import handler_name
 from rota.model.listener import app_name
 from rota.model.value import Json
@@ -63,8 +65,8 @@ def assignment(
 
 
 def handler_text(value: object) -> str:
-    """What shall do the work: a function (`package.module:function`), or a task of an app by its job's name."""
-    from rota.definitions.asked import job_name
+    """Read a handler: a function (`package.module:function`), or a task of an app by its job's name."""
+    from rota.definitions.requests import job_name
 
     if isinstance(value, str) and ":" in value:
         return function(value)
@@ -152,14 +154,14 @@ def _work(tenant: object, handler: object, options: Mapping[str, Any], report: R
 
 
 def _listeners(value: object) -> tuple[str, ...]:
-    """Whom to tell."""
+    """Read the listeners to call."""
     if isinstance(value, list | tuple) and all(each in NOTICES for each in value):
         return fields.once(value)
     raise ValueError(f"must be a list of {' and '.join(NOTICES)}, not {shown(value)}")
 
 
 def _app(value: object) -> str:
-    """Whose listeners are told."""
+    """Read the app whose listeners are called."""
     parts = value.split("/") if isinstance(value, str) else []
     if len(parts) != 2:
         raise ValueError(f"must be tenant/project, not {shown(value)}")

@@ -6,13 +6,13 @@ from datetime import date
 
 import msgspec
 
-from rota.core import zones
+from rota.core.time import zones
 from rota.definitions import fields
 from rota.definitions.countries import country
+from rota.definitions.display import suggestion
 from rota.definitions.report import Report
 from rota.definitions.spec import CalendarShape, read
 from rota.definitions.times import ALL_WEEKDAYS
-from rota.definitions.words import suggestion
 from rota.errors import InvalidInput
 from rota.model.trigger import Calendar
 
@@ -52,7 +52,7 @@ class Calendars:
         if found is None:
             return None
         if zone is not None and _zone_problem(zone) is not None:
-            zone = None  # it is reported where it stands
+            zone = None  # the field zone reports it
         return msgspec.structs.replace(found.calendar, zone=found.zone or zone or "UTC")
 
     def _refusal(self, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""How a call of a task is executed: as its job is, but for what the caller says otherwise."""
+"""Check the options of a call. Where the caller gives none, those of the job count."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from rota.definitions import execution, fields, times
+from rota.definitions.display import listed, suggestion
 from rota.definitions.report import Report
 from rota.definitions.spec import TIME_S_MAX, ExecutionShape, read
-from rota.definitions.words import listed, suggestion
 from rota.model.job import Definition, handler_of
 from rota.model.work import Work
 
@@ -20,7 +20,7 @@ OPTIONS = (*(key for key in ExecutionShape.model_fields if key not in OF_JOB), *
 
 
 class Call(NamedTuple):
-    """How to execute a call, and when."""
+    """The checked options of a call."""
 
     work: Work
     start_at: datetime | None = None

@@ -19,13 +19,13 @@ from typing import IO
 
 import msgspec
 
-from rota.core import instants
+from rota.core.time import instants
 from rota.definitions import execution, fields
 from rota.definitions.alarm import job_alarms, written
+from rota.definitions.characters import is_whole
+from rota.definitions.display import one_line
 from rota.definitions.loaded import Loaded
 from rota.definitions.report import Report
-from rota.definitions.text import is_whole
-from rota.definitions.words import one_line
 from rota.errors import InvalidInput, Problem
 from rota.model.job import Definition, JobName, handler_name
 from rota.model.listener import is_advertised
@@ -64,7 +64,7 @@ class _Output:
 
 
 async def _run(path: Path, answer: IO[bytes], today: date, timeout_s: float) -> str | None:
-    """Let the process answer. Says how it failed, if it did so in a way of its own."""
+    """Wait for the answer of the process. Returns how it failed, or None."""
     printed, errors = _Output(), _Output()
     async with _pipe() as (stdout, printed_to), _pipe() as (stderr, errors_to):
         try:
@@ -155,7 +155,7 @@ def _result(path: Path, failure: str | None, answer: IO[bytes]) -> Loaded:
 
 
 def _checked(loaded: Loaded, file: str) -> Loaded:
-    """Look again at what came from outside: code that runs in the other process can answer what it likes."""
+    """Check the answer again: user code runs in the other process and can forge it."""
     found = [*loaded.problems, *(problem for definition in loaded.definitions for problem in _wrong(definition))]
     if not found and not _is_consistent(loaded):
         found = [Problem("", "spoiled the answer about its handlers")]

@@ -6,7 +6,7 @@ import importlib
 from datetime import date
 from typing import Any, NamedTuple
 
-from rota.definitions.words import shown, suggestion
+from rota.definitions.display import shown, suggestion
 
 YEARS_BACK = 1
 YEARS_AHEAD = 5
@@ -15,7 +15,7 @@ _MAKE_UP_MEMORY = 5
 
 
 class Country(NamedTuple):
-    """What is known of a country around one day."""
+    """The holidays of a country around one day."""
 
     weekdays: tuple[int, ...]
     closed: tuple[date, ...]

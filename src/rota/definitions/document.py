@@ -59,7 +59,7 @@ def _jobs(shape: FileShape, calendars: Calendars, report: Report) -> list[Defini
 
 
 def _name_guard() -> Callable[[object], str | None]:
-    """Make a check of names that remembers those it has seen, and refuses twins."""
+    """Return a check of names that refuses a name it has seen before."""
     seen: dict[str, str] = {}
 
     def refusal(name: object) -> str | None:

@@ -1,13 +1,14 @@
-"""How a job is executed: from the words of people to those of the model, and back; and which keys go together."""
+"""Translate the execution keys of a definition to the model and back, and check which keys go together."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from rota.definitions.display import listed
 from rota.definitions.report import Report
 from rota.definitions.retries import CODE_MAX
 from rota.definitions.spec import BackoffShape, ExecutionShape, read
-from rota.definitions.words import listed
+from rota.execution.kinds.registry import KINDS
 from rota.model.job import Definition, Task
 from rota.model.work import Backoff, BackoffKind, Bounds, Rate, Retry
 
@@ -31,7 +32,7 @@ BACKOFF_ONLY = ("factor", "max_s")
 
 
 def settings(shape: ExecutionShape, report: Report) -> dict[str, Any]:
-    """The fields of a task besides what it runs; what does not fit together goes into the report."""
+    """Return the fields of a task besides its runner. Reports keys that do not fit together."""
     if shape.warn_s is not None and shape.timeout_s is not None and shape.warn_s >= shape.timeout_s:
         report.add(
             ("warn_s",), f"must be less than timeout_s, and {shape.warn_s:g} is not less than {shape.timeout_s:g}"
@@ -46,16 +47,19 @@ def rate(shape: ExecutionShape) -> Rate | None:
 
 
 def refuse_beside(runner: str, shape: ExecutionShape, report: Report) -> None:
-    """Refuse keys that mean nothing for what runs."""
-    if runner == "http":
+    """Refuse keys that mean nothing for this kind of task."""
+    kind = KINDS.find(runner)
+    if kind.no_process:
+        others = " and ".join(name for name in KINDS.own_names if not KINDS.find(name).no_process)
         for key in (key for key in OF_PROCESSES if key in shape.model_fields_set):
-            report.add((key,), "goes only with shell and python; a request has no process of its own")
-    if runner != "python" and shape.concurrency > 1:
-        report.add(("concurrency",), f"more than 1 goes only with python, not with {runner}")
+            report.add((key,), f"goes only with {others}; {kind.no_process}")
+    if shape.concurrency > 1 and not kind.several_at_a_time:
+        others = " and ".join(name for name in KINDS.own_names if KINDS.find(name).several_at_a_time)
+        report.add(("concurrency",), f"more than 1 goes only with {others}, not with {runner}")
 
 
 def check(definition: Definition, report: Report) -> None:
-    """Look at the execution of a definition as if a person had written it."""
+    """Check the execution of a definition by writing it as YAML keys and reading it again."""
     for task in definition.tasks:
         shape = read(ExecutionShape, written(definition, task), report)
         if shape is not None:
@@ -100,7 +104,7 @@ def _pause_refusal(shape: BackoffShape) -> str | None:
 
 
 def written(definition: Definition, task: Task) -> dict[str, Any]:
-    """What a person would have written."""
+    """Return the execution of a task as YAML keys."""
     retry = task.retry
     found: dict[str, Any] = {key: getattr(task, key) for key in SAME}
     if not task.env:

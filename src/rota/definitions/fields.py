@@ -1,4 +1,4 @@
-"""The kinds of values that fields take. Each says in one sentence what it wants, and what it got instead."""
+"""Readers of single values. Each raises ValueError with one sentence: what it takes, and what it got instead."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, TypeGuard, TypeVar
 from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
-from rota.definitions.text import is_plain, is_whole
-from rota.definitions.words import listed, shown, suggestion
+from rota.definitions.characters import is_plain, is_whole
+from rota.definitions.display import listed, shown, suggestion
 from rota.errors import InvalidInput, Problem
 
 NAME_MAX = 100
@@ -156,7 +156,7 @@ def twin(word: str, others: Iterable[str]) -> str | None:
 
 
 def checked(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-    """Each field as its reader reads it; all that is wrong is told at once."""
+    """Read each field with its reader. Raises InvalidInput with every problem at once."""
     found: dict[str, Any] = {}
     problems: list[Problem] = []
     for field, value in given.items():

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import date
 from pathlib import Path
 
+from rota.definitions.characters import SIZE_MAX
 from rota.definitions.collect import TIMEOUT_S, collect
+from rota.definitions.disk import in_thread, read_plain
+from rota.definitions.display import one_line
 from rota.definitions.document import read_yaml
 from rota.definitions.loaded import Loaded, joined
-from rota.definitions.reading import in_thread, read_plain
-from rota.definitions.text import SIZE_MAX
-from rota.definitions.words import one_line
 from rota.errors import InvalidInput, Problem
 from rota.model.job import Definition
 
@@ -70,7 +70,7 @@ def _read_yaml_file(file: Path, today: date) -> tuple[Definition, ...]:
 
 
 def _find(path: Path) -> tuple[list[Path], list[Problem]]:
-    """The files to load, and what is wrong with others."""
+    """Return the files to load, and the problems of others."""
     if path.is_dir():
         return _find_in_folder(path)
     if not path.exists():
@@ -111,7 +111,7 @@ def _walk(root: Path, problems: list[Problem]) -> Iterator[Path]:
 
 
 def passed_over(name: str) -> bool:
-    """Hidden files, helpers, caches and what editors leave behind."""
+    """True for hidden files, helpers, caches and left-overs of editors."""
     return name.startswith((".", "_", "#", "~"))
 
 

@@ -1,4 +1,4 @@
-"""One job as a person wrote it becomes a `Definition`."""
+"""Make a `Definition` of one job as a person wrote it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Any, NamedTuple
 
 from rota.definitions import execution, policies
 from rota.definitions.calendars import Calendars
+from rota.definitions.display import listed
 from rota.definitions.report import Report
-from rota.definitions.runners import BODILESS
-from rota.definitions.spec import HttpShape, JobShape, read
+from rota.definitions.spec import JobShape, read
 from rota.definitions.triggers import schedule
-from rota.definitions.words import listed
+from rota.errors import InvalidInput
+from rota.execution.kinds.kind import EMPTY
+from rota.execution.kinds.registry import KINDS
 from rota.model.alarm import JobAlarm
 from rota.model.job import Definition, JobName, Task
 from rota.model.value import Json, canonical
 
 TASK = "main"
 """The name of the one task of a job."""
-
-RUNNERS = ("shell", "python", "http")
 
 
 def define(
@@ -30,13 +30,15 @@ def define(
     handler: str | None = None,
     alarms: tuple[JobAlarm, ...] = (),
 ) -> Definition | None:
-    """Read a job. All that is wrong goes into the report, and then there is no definition.
+    """Read a job. Adds every problem to the report; if there is one, returns None.
 
-    With a handler, a function of an app is what runs, and the data names no runner. `alarms` are for a job that says
-    nothing about them itself.
+    With a handler, a function of an app is what runs, and the data names no kind of task. `alarms` are for a job that
+    says nothing about them itself.
     """
     before = report.count
-    shape = read(JobShape, data, report)
+    names = _kinds(data)
+    rest = {key: value for key, value in data.items() if key not in names} if isinstance(data, dict) else data
+    shape = read(JobShape, rest, report, {kind: _keys_of(kind) for kind in names})
     if shape is None or not isinstance(data, dict):
         return None
     when = schedule(name, shape, data, calendars, report)
@@ -45,7 +47,7 @@ def define(
     params_known = "params" not in data or shape.params is not None
     overlap = policies.overlap(shape.overlap, params if params_known else None, report.within("overlap"))
     how = execution.settings(shape, report)
-    what = _runner(shape, data, report) if handler is None else _handled(handler, data, report)
+    what = _what(names, data, report) if handler is None else _handled(handler, names, data, report)
     if what is not None:
         execution.refuse_beside(what.runner, shape, report)
     if when is None or what is None or report.count > before:
@@ -70,40 +72,52 @@ def define(
 
 
 class _What(NamedTuple):
-    """What runs."""
+    """What runs: a kind of task, and what it is told."""
 
     runner: str
     config: dict[str, Json]
 
 
-def _handled(handler: str, data: dict[str, Any], report: Report) -> _What:
-    for key in RUNNERS:
+def _kinds(data: object) -> tuple[str, ...]:
+    """The kinds of task that a job may name. Plugins are looked for only if there is a key that we do not know."""
+    if isinstance(data, dict) and not data.keys() <= {*JobShape.model_fields, *KINDS.own_names}:
+        return KINDS.names
+    return KINDS.own_names
+
+
+def _keys_of(kind: str) -> tuple[str, ...]:
+    """The keys inside a kind, for hints: a plugin that cannot be loaded is reported only by jobs that name it."""
+    try:
+        return KINDS.find(kind).keys
+    except InvalidInput:
+        return ()
+
+
+def _handled(handler: str, names: tuple[str, ...], data: dict[str, Any], report: Report) -> _What:
+    for key in names:
         if key in data:
             report.add((key,), "goes only with jobs in YAML; here the function itself is what runs")
     return _What("python", {"handler": handler})
 
 
-def _runner(shape: JobShape, data: dict[str, Any], report: Report) -> _What | None:
-    given = [key for key in data if key in RUNNERS]
+def _what(names: tuple[str, ...], data: dict[str, Any], report: Report) -> _What | None:
+    given = [key for key in data if key in names]
     if not given:
-        report.add((), f"says nothing to run; give it one of {listed(RUNNERS)}")
+        report.add((), f"says nothing to run; give it one of {listed(names)}")
+        return None
     for key in given[1:]:
-        report.add((key,), f"{given[0]} is given too; only one of {listed(RUNNERS)} is allowed")
-    if shape.shell is not None:
-        return _What("shell", {"argv": list(shape.shell)})
-    if shape.python is not None:
-        return _What("python", {"function": shape.python})
-    if shape.http is not None:
-        return _What("http", _request(shape.http, report.within("http")))
-    return None
+        report.add((key,), f"{given[0]} is given too; only one of {listed(names)} is allowed")
+    found = [_What(key, config) for key in given if (config := _config(key, data[key], report.within(key))) is not None]
+    return found[0] if found else None
 
 
-def _request(shape: HttpShape, report: Report) -> dict[str, Json]:
-    if shape.body is not None and shape.method in BODILESS:
-        report.add(("body",), f"does not go with the method {shape.method}; use POST, PUT, PATCH or DELETE")
-    config: dict[str, Json] = {"url": shape.url, "method": str(shape.method)}
-    if shape.headers:
-        config["headers"] = dict(shape.headers)
-    if shape.body is not None:
-        config["body"] = shape.body
-    return config
+def _config(kind: str, value: object, report: Report) -> dict[str, Json] | None:
+    if value is None:
+        report.add((), EMPTY)
+        return None
+    try:
+        found = KINDS.find(kind)
+    except InvalidInput as error:
+        report.add((), error.problems[0].reason)
+        return None
+    return found.config(value, report)

@@ -1,4 +1,4 @@
-"""What people say about a limit: its cap, its weight, its rate. Texts like `10/60` are read here too."""
+"""Check limits: cap, weight and rate. Reads rates like `10/60` too."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rota.definitions import fields
+from rota.definitions.display import shown
 from rota.definitions.spec import PAUSE_S_MAX
-from rota.definitions.words import shown
 from rota.errors import InvalidInput, Problem
 from rota.model.work import Rate
 
@@ -22,12 +22,12 @@ _period = fields.number(0.1, PAUSE_S_MAX, "number of seconds")
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a limit, all of them right. No cap and no rate are said by None."""
+    """Return the checked fields of a limit; None means no cap or no rate. Raises InvalidInput."""
     return fields.checked(given, _READERS)
 
 
 def check_names(given: Mapping[str, str]) -> None:
-    """Names of tenants, quotas and resources."""
+    """Check names of tenants, quotas and resources. Raises InvalidInput."""
     problems = []
     for field, word in given.items():
         try:

@@ -1,4 +1,4 @@
-"""What was found in a place where people keep jobs."""
+"""The result of loading a file or folder: definitions and problems."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Loaded(NamedTuple):
     """The sources that were read whole, without a problem."""
 
     def of_source(self, source: str) -> Loaded:
-        """The same, with this source for what has none of its own."""
+        """Return the same, with this source for each job that has none."""
         own = dict(self.sources)
         names = ("/".join(it.full_name) for it in self.definitions)
         sources = {name: own.get(name, source) for name in names}

@@ -1,4 +1,4 @@
-"""JSON values that people hand to their jobs: bounded in size and depth, and nothing that JSON cannot say."""
+"""Check JSON values that people hand to their jobs: their size, their depth, and that JSON can express them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.definitions.text import is_whole
-from rota.definitions.words import shown
+from rota.definitions.characters import is_whole
+from rota.definitions.display import shown
 from rota.model.value import Json
 
 BYTES_MAX = 64 * 1024
@@ -42,7 +42,7 @@ def json(value: object) -> Json:
 
 
 def _check(value: object) -> None:
-    """Look at every part. A value that holds itself, or one part many times, ends at a bound like any other."""
+    """Check every part. A value that contains itself, or one part many times, reaches a bound too."""
     waiting: list[tuple[object, int]] = [(value, 0)]
     seen = 0
     while waiting:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.report import Report
 from rota.definitions.spec import KEY_MAX, MisfireShape, OverlapShape
-from rota.definitions.words import listed, shown, suggestion
 from rota.model.job import Misfire, MisfirePolicy, Overlap, OverlapPolicy
 from rota.model.value import Json
 

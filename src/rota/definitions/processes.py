@@ -1,11 +1,11 @@
-"""What the processes of a task get from their definition: a directory, a user, variables."""
+"""Check what a definition sets for the processes of a task: directory, user, environment variables."""
 
 from __future__ import annotations
 
 import re
 
-from rota.definitions.text import is_plain, is_whole
-from rota.definitions.words import shown
+from rota.definitions.characters import is_plain, is_whole
+from rota.definitions.display import shown
 
 PATH_BYTES_MAX = 4095
 VARIABLES_MAX = 100
@@ -20,7 +20,7 @@ _RESERVED_BEGINNINGS = ("ROTA_", "LD_")
 
 
 def directory(value: object) -> str:
-    """Where the processes begin. Whether it is there is seen on the node that runs them."""
+    """Read the working directory. Only the node that runs the task can see whether it exists."""
     if not isinstance(value, str) or not value.startswith("/"):
         raise ValueError(f"must be a full path like /srv/reports, not {shown(value)}")
     if not is_plain(value):
@@ -31,7 +31,7 @@ def directory(value: object) -> str:
 
 
 def user(value: object) -> str:
-    """As whom the processes run. Whether there is such a user is seen on the node that runs them."""
+    """Read the user that the processes run as. Only the node that runs the task can see whether it exists."""
     if not isinstance(value, str) or not _user.fullmatch(value):
         raise ValueError(
             "must be the name of a user: 1 to 32 of the characters A-Z a-z 0-9 . _ - that begin with a letter or _, "
@@ -41,7 +41,7 @@ def user(value: object) -> str:
 
 
 def environment(value: object) -> dict[str, str]:
-    """Variables that the processes get beside those of rota."""
+    """Read the environment variables that the processes get besides those of rota."""
     if not isinstance(value, dict):
         raise ValueError(f"must be a mapping of names to texts, not {shown(value)}")
     if len(value) > VARIABLES_MAX:

@@ -1,10 +1,10 @@
-"""Gather all problems of one source, so that a person can repair them in one go."""
+"""Collect all problems of one source, so that a person can repair them together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rota.definitions.words import Path, field_text
+from rota.definitions.display import Path, field_text
 from rota.errors import InvalidInput, Problem
 
 PROBLEMS_MAX = 1000
@@ -34,7 +34,7 @@ class Report:
             self._found.append(Problem(field, reason, self._file, line))
 
     def adopt(self, error: InvalidInput) -> None:
-        """Take over what a part of the core found; its fields are relative to this view."""
+        """Add the problems that the core found; their fields are relative to this view."""
         for problem in error.problems:
             self.add(tuple(problem.field.split(".")) if problem.field else (), problem.reason)
 

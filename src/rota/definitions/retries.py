@@ -1,4 +1,4 @@
-"""The parts of a retry policy: how long to wait, and what a failure is called."""
+"""Read the parts of a retry policy: the pauses, and the names of failures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from rota.definitions import fields
-from rota.definitions.words import shown
+from rota.definitions.display import shown
 
 PAUSES_MAX = 100
 CAUSES_MAX = 100

@@ -1,4 +1,4 @@
-"""The shapes of what people write about a job, a calendar and a file: keys, kinds and defaults.
+"""The schema of jobs, calendars and files: their keys, types and defaults.
 
 YAML and the SDK fill the same shapes. Reading one reports all that is wrong in it, and gives back what is right, so
 that the checks of the whole can go on.
@@ -6,16 +6,17 @@ that the checks of the whole can go on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from rota.definitions import alarm, fields, params, processes, retries, runners, times
+from rota.definitions import alarm, fields, params, processes, retries, times
+from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.fields import validator
 from rota.definitions.report import PROBLEMS_MAX, Report
-from rota.definitions.words import listed, shown, suggestion
 from rota.model import work
 from rota.model.alarm import JobAlarm
 from rota.model.job import BACKLOG_MAX, GRACE_S, MisfirePolicy, OverlapPolicy
@@ -105,13 +106,6 @@ class OverlapShape(Shape):
     key: KeyText = None
 
 
-class HttpShape(Shape):
-    url: Annotated[str, validator(runners.url)]
-    method: Annotated[runners.Method, validator(fields.choice(runners.Method))] = runners.Method.GET
-    headers: Annotated[dict[str, str] | None, validator(runners.headers)] = None
-    body: Annotated[Any, validator(runners.body)] = None
-
-
 class BackoffShape(Shape):
     kind: Annotated[BackoffKind, validator(fields.choice(BackoffKind))] = BackoffKind.FIXED
     seconds: Annotated[float | tuple[float, ...], validator(retries.pauses(PAUSE_S_MAX))]
@@ -158,6 +152,8 @@ class ExecutionShape(Shape):
 
 
 class JobShape(ExecutionShape):
+    """All keys of a job but the one that says what runs, which is the name of a kind of task."""
+
     title: Title = ""
     cron: CronText = None
     every_s: Seconds = None
@@ -175,9 +171,6 @@ class JobShape(ExecutionShape):
     backlog_max: Annotated[int, validator(fields.whole(0, 1000))] = BACKLOG_MAX
     pause_after: Annotated[int | None, validator(fields.whole(1, 1000))] = None
     params: Params = None
-    shell: Annotated[list[str] | None, validator(runners.argv)] = None
-    python: Annotated[str | None, validator(runners.function)] = None
-    http: Annotated[HttpShape | None, BeforeValidator(_mapping)] = None
     alarms: Alarms = None
 
 
@@ -200,7 +193,11 @@ class FileShape(Shape):
 S = TypeVar("S", bound=Shape)
 
 
-def read(shape: type[S], data: object, report: Report) -> S | None:
+Others = Mapping[str, tuple[str, ...]]
+"""Keys that somebody else reads beside a shape, each with the keys inside it: they belong into hints."""
+
+
+def read(shape: type[S], data: object, report: Report, others: Others | None = None) -> S | None:
     """Fill a shape. What is wrong goes into the report and is left out; without a key that must be there: nothing."""
     if not isinstance(data, dict):
         report.add((), f"must be a mapping, not {shown(data)}")
@@ -210,7 +207,7 @@ def read(shape: type[S], data: object, report: Report) -> S | None:
     except ValidationError as error:
         details = error.errors(include_url=False)
     for detail in details[:PROBLEMS_MAX]:
-        report.add(detail["loc"], _reason(shape, detail))
+        report.add(detail["loc"], _reason(shape, detail, others or {}))
     wrong = {detail["loc"][0] for detail in details}
     try:
         return shape.model_validate({key: value for key, value in data.items() if key not in wrong})
@@ -218,26 +215,29 @@ def read(shape: type[S], data: object, report: Report) -> S | None:
         return None
 
 
-def _reason(shape: type[Shape], detail: ErrorDetails) -> str:
+def _reason(shape: type[Shape], detail: ErrorDetails, others: Others) -> str:
     match detail["type"]:
         case "rota":
             return str(detail["ctx"]["reason"])
         case "missing":
             return "is missing"
         case "extra_forbidden":
-            return f"is not a known key{_hint(_shape_at(shape, detail['loc'][:-1]), detail['loc'][-1])}"
+            *path, key = detail["loc"]
+            return f"is not a known key{_hint(_shape_at(shape, tuple(path)), key, {} if path else others)}"
         case "invalid_key":
             return "a key must be text"
         case _:
             return detail["msg"]
 
 
-def _hint(shape: type[Shape], key: str | int) -> str:
+def _hint(shape: type[Shape], key: str | int, others: Others) -> str:
     """What may have been meant by a key that the shape does not have."""
     homes = [name for name in shape.model_fields if (inner := _shape_of(shape, name)) and key in inner.model_fields]
+    homes += [name for name, keys in others.items() if key in keys]
     if homes:
         return f" here; it goes inside {' or '.join(homes)}"
-    return suggestion(key, shape.model_fields) or f"; known are {listed(shape.model_fields)}"
+    known = [*shape.model_fields, *others]
+    return suggestion(key, known) or f"; known are {listed(known)}"
 
 
 def _shape_at(shape: type[Shape], path: tuple[str | int, ...]) -> type[Shape]:
@@ -249,7 +249,7 @@ def _shape_at(shape: type[Shape], path: tuple[str | int, ...]) -> type[Shape]:
 
 
 def _shape_of(shape: type[Shape], key: str) -> type[Shape] | None:
-    """The shape of what stands under a key, if it has one."""
+    """Return the shape of the value under a key, if it has one."""
     annotation = shape.model_fields[key].annotation
     kinds = (annotation, *get_args(annotation))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Shape)), None)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rota.core import instants
+from rota.core.time import instants
 from rota.definitions.calendars import Calendars
+from rota.definitions.display import listed
 from rota.definitions.report import Report
 from rota.definitions.spec import JobShape
-from rota.definitions.words import listed
 from rota.errors import InvalidInput
 from rota.model.job import JobName
 from rota.model.trigger import Calendar, Cron, Delay, Endless, Every, Manual, Once, Rule, Schedule, Window

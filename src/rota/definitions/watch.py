@@ -1,4 +1,4 @@
-"""Files and folders of definitions that are looked at again and again."""
+"""Watch files and folders of definitions for changes, by polling."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
+from rota.definitions.disk import in_thread
+from rota.definitions.display import one_line
 from rota.definitions.folder import ENDINGS, load_by, load_file, passed_over, problem
 from rota.definitions.loaded import Loaded, joined
-from rota.definitions.reading import in_thread
-from rota.definitions.words import one_line
 from rota.model.job import SOURCE_MAX, file_source
 
 PATIENCE_S = 5.0
@@ -23,7 +23,7 @@ Mark = tuple[str, int, int, int]
 
 
 class _Reading(NamedTuple):
-    """A file that is being read, and how it looked when that began."""
+    """A file that is being read, and its fingerprint when the read began."""
 
     mark: tuple[Mark, ...]
     task: asyncio.Task[Loaded]
@@ -77,7 +77,7 @@ class Watched:
         self._late = frozenset(late)
         found = zip(self._paths, self._sources, parts, strict=True)
         loaded = joined([(str(path), part.of_source(source)) for path, source, part in found])
-        # A file that cannot be loaded at present does not say what it needs: what it needed will be mended.
+        # A broken file does not say which modules it loads, so we go on watching those of its last good version.
         self._loaded = loaded.files if not loaded.problems else tuple({*self._loaded, *loaded.files})
         return loaded
 

@@ -25,9 +25,9 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
+from rota.definitions.characters import decoded, is_whole
+from rota.definitions.display import Path, field_text, one_line, shown
 from rota.definitions.report import Report
-from rota.definitions.text import decoded, is_whole
-from rota.definitions.words import Path, field_text, one_line, shown
 
 DEPTH_MAX = 50
 DIGITS_MAX = 400
@@ -42,14 +42,14 @@ _no_number = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 class Tree(NamedTuple):
-    """What a document holds, and on which line each of its values begins."""
+    """The content of a document, and the line on which each value begins."""
 
     data: object
     lines: dict[Path, int]
 
 
 class _Stop(Exception):
-    """There is no sense in reading on."""
+    """Raised when the rest of a document cannot be read."""
 
 
 def read(source: str | bytes, report: Report) -> Tree | None:
@@ -168,7 +168,7 @@ class _Builder:
         self._open.append(_Open(holder, self._place(holder, event)))
 
     def _place(self, value: object, event: NodeEvent) -> Path:
-        """Put a value where it belongs, and say where that is."""
+        """Put a value into the open mapping or list, and return its path."""
         path = self._path()
         self.lines.setdefault(path, event.start_mark.line + 1)
         if not self._open:

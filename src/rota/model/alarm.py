@@ -80,6 +80,8 @@ class Alarm(Value, frozen=True, kw_only=True):
 
 
 class ChannelKind(StrEnum):
+    """Our own channels; plugins may add others."""
+
     MAIL = "mail"
     WEBHOOK = "webhook"
     COMMAND = "command"
@@ -87,10 +89,11 @@ class ChannelKind(StrEnum):
 
 
 class Channel(Value, frozen=True, kw_only=True):
-    """Where messages go: to a mail address, to a URL, into a program (`to` is then its argument list), or into a run of
-    a job (`to` is then `tenant/project/name`)."""
+    """Where messages go: to a mail address, to a URL, into a program (`to` is then its argument list), into a run of a
+    job (`to` is then `tenant/project/name`), or wherever a plugin sends them."""
 
-    kind: ChannelKind
+    kind: str
+    """The name of a channel: one of `ChannelKind`, or of a plugin."""
     to: tuple[str, ...]
     secret: str = ""
     """What the messages of a webhook are signed with."""

@@ -90,7 +90,7 @@ class Placeable(Value, frozen=True, kw_only=True):
 
 
 class Peer(Value, frozen=True, kw_only=True):
-    """A scheduler that lives, as it tells of itself under its session. Symbols of document 0: `faults` is n, `held` X,
+    """A living scheduler, as it describes itself in its session. Symbols of placement claim: `faults` is n, `held` X,
     `limit` N, `alarm` M."""
 
     name: str

@@ -108,6 +108,41 @@ class RoundPlan(NamedTuple):
     next_us: int | None
 
 
+class TargetRow(NamedTuple):
+    """A node that is online, not drained, and whose lease lasts."""
+
+    id: int
+    name: str
+    joined: str
+    busy: int
+    until_at: int
+
+
+class Seen(NamedTuple):
+    """What a look found: the dispatch row, and what arrived (id, kind, data)."""
+
+    holder: int | None
+    epoch: int
+    round: int
+    changes: int
+    next_us: int | None
+    arrivals: Sequence[tuple[int, str, str | bytes]]
+    now_us: int = 0
+    targets: Sequence[TargetRow] = ()
+
+
+class Draft(NamedTuple):
+    """A round as it is to be written."""
+
+    node_id: int
+    epoch: int
+    number: int
+    """Its number; that of the last round if nothing is new."""
+    now_us: int
+    plan: RoundPlan
+    grants: Mapping[int, Grant]
+
+
 class Board(Protocol):
     """What the node that holds the dispatch lock knows. A store fills and asks it, inside the round's transaction."""
 

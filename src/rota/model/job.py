@@ -166,16 +166,30 @@ class Definition(Value, frozen=True, kw_only=True):
         return next(task for task in self.tasks if task.name == name)
 
 
+EVERYWHERE = ("shell", "http")
+"""The kinds of task that every executor can run, whatever is installed there."""
+
+
+def kind_handler(kind: str) -> str:
+    """How a node advertises that it has the plugin of a kind of task."""
+    return f"kind:{kind}"
+
+
 def handler_name(name: JobName) -> str:
     """How a node advertises the function of an app's task; what an item of it needs."""
     return "/".join(name)
 
 
 def handler_of(definition: Definition, task: Task) -> str:
-    """What a node must have to run a task; nothing for shell and http. Derived from what is stored, so that it changes
-    no digest, and definitions of earlier releases have it too."""
-    if task.runner != "python":
+    """What a node must have to run a task; nothing for kinds that every node has.
+
+    Derived from what is stored, so that it changes no digest, and definitions of earlier releases have it too. It asks
+    no plugin: a scheduler without the plugin fires its jobs all the same.
+    """
+    if task.runner in EVERYWHERE:
         return ""
+    if task.runner != "python":
+        return kind_handler(task.runner)
     own = task.config.get("handler")
     if own is not None:
         return handler_name(JobName(definition.tenant, definition.project, str(own)))

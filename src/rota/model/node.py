@@ -106,7 +106,7 @@ class Members(Value, frozen=True, kw_only=True):
     nodes: tuple[Node, ...] = ()
 
 
-class Answer(Value, frozen=True, kw_only=True):
+class PingAnswer(Value, frozen=True, kw_only=True):
     """What a node says of itself when it is asked whether it lives. A release before this one gives no `id`, nor does a
     node that has not joined."""
 

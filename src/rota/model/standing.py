@@ -10,7 +10,7 @@ from rota.model.value import Value
 from rota.model.work import Lane, Limit, Queued
 
 
-class Place(Value, frozen=True, kw_only=True):
+class ItemStanding(Value, frozen=True, kw_only=True):
     """Where a live item stands: `ahead` items that may start too come before it, `ahead_in_quota` of its own quota."""
 
     item: Item
@@ -25,7 +25,7 @@ class Standing(Value, frozen=True, kw_only=True):
 
     now: datetime
     run: Run | None
-    places: tuple[Place, ...] = ()
+    places: tuple[ItemStanding, ...] = ()
     running: dict[str, int] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
     """What executes, by the name of the limit."""
     limits: tuple[Limit, ...] = ()

@@ -158,7 +158,7 @@ def quota_limit(tenant: str, quota: str) -> str:
 
 class Limit(Value, frozen=True, kw_only=True):
     """A cap on what executes at one instant, and a rate of starts; `recent` are the starts that the rate still
-    remembers, as (microsecond, count), and last those that have not begun (`core/rate.py`)."""
+    remembers, as (microsecond, count), and last those that have not begun (`core/dispatch/rate.py`)."""
 
     name: str
     cap: int | None = None
@@ -195,7 +195,7 @@ class Queued(Value, frozen=True, kw_only=True):
 
 
 class Work(Value, frozen=True, kw_only=True):
-    """What all items of one assignment share: document 2's job. Kept with the run."""
+    """What all items of one assignment share. Kept with the run."""
 
     tenant: str
     quota: str = "default"
@@ -303,11 +303,6 @@ class Attempt(Value, frozen=True, kw_only=True):
     """Whether the client reports the end: then the attempt only calls `on_start`."""
     notify: tuple[str, ...] = ()
 
-    @property
-    def time_s(self) -> float | None:
-        """How long it may take. A request never takes for ever, however slowly the other side answers."""
-        return TIMEOUT_S if self.timeout_s is None and self.runner == "http" else self.timeout_s
-
 
 class AttemptEnd(Value, frozen=True, kw_only=True):
     """How an attempt ended, as seen on the node. `cause` names it for the retry policy: an exit code, an exception with
@@ -328,7 +323,7 @@ class AttemptEnd(Value, frozen=True, kw_only=True):
     """How long after the deadline of its node its processes still ran."""
 
 
-class Overlap(Value, frozen=True, kw_only=True):
+class SuspectedOverlap(Value, frozen=True, kw_only=True):
     """An attempt that may have run beside a later one: its whole machine stood still, and went on when it was no longer
     believed alive. Then only tokens protect."""
 

@@ -1,1 +1,1 @@
-"""Whose turn is it: which scheduler fires a job. Pure functions; the drivers are in `loops/placement`."""
+"""Decide which scheduler fires a job. Pure functions; `loops/placer` acts on them."""

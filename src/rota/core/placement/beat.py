@@ -1,4 +1,4 @@
-"""Placement `beat`, document 1: no owners; at every beat the idlest scheduler is the first to lock, and fires.
+"""Placement `beat`: no owners; at every beat the idlest scheduler is the first to lock, and fires.
 
 A tick is the number of a beat by the store's clock. Whoever gets the lock of a tick fires every slot in
 [tick, tick + beat) at its instant.
@@ -35,23 +35,23 @@ def delay_s(tick: int, beat_s: float, now: datetime, wait: float) -> float:
 
 
 def look_s(beat_s: float) -> float:
-    """How long before a beat a node turns to it."""
+    """Return how many seconds before a beat a node starts to prepare for it."""
     return min(AHEAD_S + LOOK_S, beat_s * 3 / 4)
 
 
 def tick_of_soon(now: datetime, beat_s: float) -> int:
-    """The beat that is to be tried for: the present one, or the next if it begins soon."""
+    """Return the beat to try for: the present one, or the next if it begins soon."""
     tick = tick_of(now, beat_s)
     return tick + 1 if (begins_at(tick + 1, beat_s) - now).total_seconds() <= look_s(beat_s) else tick
 
 
 def tick_of(at: datetime, beat_s: float) -> int:
-    """The number of the beat that an instant is in."""
+    """Return the number of the beat that contains an instant."""
     return int((at - _EPOCH) / timedelta(seconds=beat_s))
 
 
 def begins_at(tick: int, beat_s: float) -> datetime:
-    """When a beat begins."""
+    """Return the instant at which a beat begins."""
     return _EPOCH + timedelta(seconds=tick * beat_s)
 
 

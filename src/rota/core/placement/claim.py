@@ -1,10 +1,10 @@
-"""Placement `claim`, document 0: every scheduler takes unowned jobs up to a limit that survives n crashes.
+"""Placement `claim`: every scheduler takes unowned jobs up to a limit that survives n crashes.
 
     K jobs, S schedulers that live and are not drained, n faults to survive, X jobs held
     N = 1 + K // max(S - n, 1)          take an unowned job while X < N, and not while drained
 
-The rest is rebalancing, which the document leaves to people: a job is handed over to a named receiver, for whom it is
-kept during one session. While that is automatic, whoever has its share leaves what is newly free to the others.
+The rest is rebalancing: a job is handed over to a named receiver, and kept for it during one session. While rebalancing
+is automatic, a scheduler that has its share leaves jobs that just became free to the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Order = Callable[[Iterable[int]], Sequence[int]]
 
 
 class Sweep(Value, frozen=True, kw_only=True):
-    """What one scheduler knows when it looks over all jobs: everything read once, just now."""
+    """What one scheduler knows when it sweeps over all jobs; everything was just read, once."""
 
     name: str
     peers: tuple[Peer, ...]
@@ -150,7 +150,7 @@ def _own_part_first(facts: Sweep, job_ids: Iterable[int]) -> list[int]:
 
 
 def _may_try(facts: Sweep, job_id: int) -> bool:
-    """What is on its way to another is left to that one, for a session."""
+    """True unless the job is on its way to another scheduler, which has one session to claim it."""
     return _receiver(facts, job_id) in (None, facts.name) or _is_late(facts, job_id)
 
 

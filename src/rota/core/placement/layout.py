@@ -1,4 +1,4 @@
-"""Which entries of the coordinator are not what they should be, and what puts them right.
+"""Find entries of the coordinator that are wrong, and say how to repair them.
 
     claims    live/NODE, jobs/ID, beat/*, election/leader, shard     belong to the session of a scheduler that lives
     lasting   live, all/NODE, handover/NODE, notice/*, repairs/NODE  belong to nobody's session

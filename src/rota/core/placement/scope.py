@@ -1,4 +1,4 @@
-"""Placement `scope`, document 4: a leader cuts all jobs into parts, one for each scheduler.
+"""Placement `scope`: a leader cuts all jobs into parts, one for each scheduler.
 
     scope      average = total // nodes, in the order of addresses; the last takes the rest (V4.2)
     balanced   sizes that differ by at most one, by weight where nodes have different ones (V4.3)

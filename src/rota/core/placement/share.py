@@ -1,6 +1,6 @@
 """Share jobs out among schedulers: how many each should have, and who gives how many to whom.
 
-Everybody who knows the same loads comes to the same moves, so that each giver can make its own without asking.
+The moves depend on the loads alone, so each scheduler computes the same ones and makes its own without asking.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Move(NamedTuple):
-    """So many jobs go from one to another."""
+    """A number of jobs that go from one scheduler to another."""
 
     giver: str
     receiver: str

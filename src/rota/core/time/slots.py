@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count, takewhile
 
-from rota.core import cron, endless
-from rota.core.zones import DAY_S, END_S, WallClock, wall_clock
+from rota.core.time import cron, endless
+from rota.core.time.zones import DAY_S, END_S, WallClock, wall_clock
 from rota.model.moment import micros
 from rota.model.trigger import Cron, Delay, Endless, Every, Once, Schedule, Window
 

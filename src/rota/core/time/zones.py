@@ -44,6 +44,7 @@ def zone(name: str) -> ZoneInfo:
     return _load(name)
 
 
+@cache
 def data_version() -> str:
     """Which rules these are, like 2026.1: nodes that have others may take a cron for other instants."""
     from importlib import metadata  # not cheap, and asked for by nodes only

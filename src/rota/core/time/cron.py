@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import date
 from functools import lru_cache
 
-from rota.core.fields import (
+from rota.core.time.fields import (
     DAY,
     FIELDS,
     HOUR,
@@ -28,7 +28,7 @@ from rota.core.fields import (
     is_whole,
     read,
 )
-from rota.core.zones import DAY_S, YEAR_MAX, YEAR_MIN
+from rota.core.time.zones import DAY_S, YEAR_MAX, YEAR_MIN
 from rota.errors import InvalidInput
 
 LENGTH_MAX = 1000

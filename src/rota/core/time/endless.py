@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from rota.core import cron
-from rota.core.zones import DAY_S, END_S, wall_clock
+from rota.core.time import cron
+from rota.core.time.zones import DAY_S, END_S, wall_clock
 from rota.errors import InvalidInput
 from rota.model.trigger import Endless, Pace
 

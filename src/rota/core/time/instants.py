@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Iterator
 from datetime import datetime
 
-from rota.core.check import check
-from rota.core.endless import parse_endless
-from rota.core.slots import duration, slot_after_end, slots_after
+from rota.core.time.check import check
+from rota.core.time.endless import parse_endless
+from rota.core.time.slots import duration, slot_after_end, slots_after
 from rota.model.moment import micros, moment
 from rota.model.trigger import Endless, Instant, Schedule
 

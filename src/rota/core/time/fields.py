@@ -6,7 +6,7 @@ import hashlib
 from functools import lru_cache
 from typing import NamedTuple
 
-from rota.core.zones import YEAR_MAX, YEAR_MIN
+from rota.core.time.zones import YEAR_MAX, YEAR_MIN
 from rota.errors import InvalidInput
 
 _MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from rota.core.rate import free_at, remember
+from rota.core.dispatch.rate import free_at, remember
 from rota.model.work import CAPACITY, GLOBAL, JOB, LATE, Lane, Limit, Rate, quota_limit
 
 
 class Way(NamedTuple):
-    """A lane with what a round asks of it again and again."""
+    """A lane with values that a round needs often, computed once."""
 
     lane: Lane
     limits: tuple[str, ...]
@@ -41,7 +41,7 @@ class Room:
 
     @property
     def is_open(self) -> bool:
-        """Whether the global cap leaves room for anything at all."""
+        """True if the global cap allows another start."""
         cap = self._caps.get(GLOBAL)
         return cap is None or self._running.get(GLOBAL, 0) < cap
 
@@ -49,7 +49,7 @@ class Room:
         return self.full(way) is None
 
     def full(self, way: Way) -> str | None:
-        """The first limit of a lane that allows no more now."""
+        """Return the name of the first limit of a lane that is full; None if none is."""
         for name in way.limits:
             cap = self._caps.get(name) if name[:4] != JOB else way.lane.job_cap
             if cap is not None and self._running.get(name, 0) >= cap:
@@ -73,7 +73,7 @@ class Room:
                 self._started.add(name)
 
     def changed(self) -> list[Limit]:
-        """The limits that remember more than before."""
+        """Return the limits whose memory of starts has changed."""
         return [self._limits[name] for name in sorted(self._started)]
 
     def opens_at(self, way: Way) -> int | None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 
-from rota.core import cron, endless
-from rota.core.slots import END, slot_after_end, slots_after
-from rota.core.zones import YEAR_MAX, YEAR_MIN, zone
+from rota.core.time import cron, endless
+from rota.core.time.slots import END, slot_after_end, slots_after
+from rota.core.time.zones import YEAR_MAX, YEAR_MIN, zone
 from rota.errors import InvalidInput, Problem
 from rota.model.moment import micros
 from rota.model.trigger import Calendar, Cron, Delay, Endless, Every, Manual, Once, Rule, Schedule, Window

@@ -1,6 +1,6 @@
 """Hand back: what becomes of an item that this release cannot read.
 
-It goes back for a newer node while one lives, and costs the item nothing; it fails when none does.
+While a newer node lives the item goes back to the queue, and no retry is used up; otherwise the item fails.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from rota.core.release import is_newer
+from rota.core.dispatch.versions import is_newer
 from rota.model.dispatch import Grant, Granted, ItemEnd
 from rota.model.node import Members, Node
 from rota.model.states import ItemState, Outcome

@@ -1,4 +1,4 @@
-"""Compare releases: which nodes may understand what another one does not."""
+"""Compare releases: a node of a newer one may read what an older one cannot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rota.model.node import UNREADABLE
 
 
 def release(version: str) -> tuple[float, ...]:
-    """A version to compare: the numbers that it begins with."""
+    """Return the leading numbers of a version, to compare with; an unreadable version is newer than all."""
     if version == UNREADABLE:
         return (math.inf,)
     return tuple(float(part) for part in takewhile(str.isdigit, version.split(".")))

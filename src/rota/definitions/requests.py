@@ -1,4 +1,4 @@
-"""What people name and hand over when they ask for something: the name of a job, the parameters of a run."""
+"""Check what a request brings: the name of a job, the parameters and the idempotency key of a run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import string
 from collections.abc import Mapping
 
 from rota.definitions import fields
+from rota.definitions.display import shown
 from rota.definitions.params import BYTES_MAX, params
-from rota.definitions.words import shown
 from rota.errors import InvalidInput, Problem
 from rota.model.job import Definition, JobName
 from rota.model.value import Json
@@ -29,7 +29,7 @@ def job_name(text: str) -> JobName:
 
 
 def strict_json(text: str) -> object:
-    """Read JSON that says everything once and nothing that JSON does not know."""
+    """Read JSON. Raises ValueError for keys that come twice, and for NaN and infinities."""
     if len(text.encode(errors="surrogatepass")) > BYTES_MAX:
         raise ValueError(f"takes more than {BYTES_MAX} bytes")
     try:

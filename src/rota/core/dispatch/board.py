@@ -14,9 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from rota.core.rate import begin, unbegun
-from rota.core.release import is_newer
-from rota.core.room import Room, Way
+from rota.core.dispatch.rate import begin, unbegun
+from rota.core.dispatch.room import Room, Way
+from rota.core.dispatch.versions import is_newer
 from rota.model.dispatch import Arrival, Given, Ready, RoundPlan, Seated, Target
 from rota.model.listener import is_listener
 from rota.model.work import Lane, Limit
@@ -82,7 +82,7 @@ class Rounds:
 
     @property
     def unbegun(self) -> Collection[int]:
-        """The items that rates want to know of whether they have begun."""
+        """Return the items that count against a rate and are not known to have begun."""
         return self._unbegun if self.is_rated else ()
 
     def begin(self, starts: Sequence[tuple[int, int, int]]) -> None:
@@ -187,7 +187,7 @@ class Rounds:
         heapq.heappush(self._heaps[item.lane_id], (item.start_by, item.not_before, item.item_id, item))
 
     def _awake(self, now_us: int) -> None:
-        """Let items whose time has come join their lanes."""
+        """Move items whose `not_before` has come to their lanes."""
         self._now_us = now_us
         if self._unsorted:
             self._sort()
@@ -195,7 +195,7 @@ class Rounds:
             self._join(heapq.heappop(self._future)[2])
 
     def _sort(self) -> None:
-        """Put many items where they belong at once: cheaper than one by one."""
+        """Sort many items into their lanes at once, which is cheaper than one by one."""
         for item in self._unsorted:
             if item.not_before <= self._now_us:
                 self._heaps[item.lane_id].append((item.start_by, item.not_before, item.item_id, item))
@@ -210,7 +210,7 @@ class Rounds:
         return [lane_id for lane_id in list(self._heaps) if self._skip_dead(lane_id)]
 
     def _skip_dead(self, lane_id: int) -> bool:
-        """Drop what was cancelled from the front of a lane; says whether something is left."""
+        """Drop cancelled items from the front of a lane. Returns True if an item is left."""
         heap = self._heaps[lane_id]
         while heap and self._waiting.get(heap[0][2]) != heap[0][3].attempt:
             heapq.heappop(heap)

@@ -1,4 +1,4 @@
-"""Read from disks that may not answer: in threads that nobody waits for in the end."""
+"""Read files from disks that may hang: in threads of their own, which do not keep the process from ending."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do it in a thread of its own, which neither keeps the process nor takes a place from others when it hangs."""
+    """Run `work` in a daemon thread of its own. If it hangs, the process can still end, and no pool loses a thread."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""How values from outside are shown in the texts for people: on one line, short, with nothing unprintable in them."""
+"""Show values from outside in messages for people: on one line, short, with nothing unprintable in them."""
 
 from __future__ import annotations
 

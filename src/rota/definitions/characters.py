@@ -1,4 +1,5 @@
-"""Bytes from outside become text: UTF-8, bounded, without characters that hide or break what is written."""
+"""Decode files, and refuse characters that hide or break what is written: control characters, half characters, bytes
+that are not UTF-8."""
 
 from __future__ import annotations
 

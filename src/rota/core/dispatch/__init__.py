@@ -1,0 +1,1 @@
+"""Dispatch: which ready items start now, in which order, and where."""

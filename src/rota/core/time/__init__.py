@@ -1,0 +1,1 @@
+"""Time: schedules, zones, and the instants that follow from them."""
