@@ -1,1 +1,0 @@
-"""Stores behind the ports. They keep what they are told to keep and decide nothing."""

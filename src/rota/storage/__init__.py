@@ -1,0 +1,1 @@
+"""Store adapters: in memory, and on SQL databases."""

@@ -1,0 +1,382 @@
+"""Run statements: a whole transaction as one plain function, on whatever database it is.
+
+A transaction that lost a race (deadlock, lock timeout, two inserts of one key) is made again as a whole, a few times.
+An error before the commit means that nothing was changed; an error during the commit is `CommitUnknown`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NotSupportedError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from rota.errors import CommitUnknown, StoreDenied, StoreError, StoreFault, StoreUnavailable
+from rota.ports import Clock, Conflict
+from rota.storage.sql.dialect import LOCK_S, STATEMENT_S, Dialect
+from rota.storage.sql.postgresql.listen import NotificationListener
+from rota.storage.sql.servers import Servers
+from rota.storage.sql.sqlite import when_free
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+BEAT_S = 2.0
+CLOSE_S = 2.0
+"""How long to wait for a server's good-bye."""
+EXCLUSIVE_S = 600.0
+"""How long a process waits while another migrates."""
+PATIENCE_S = float(STATEMENT_S + LOCK_S)
+"""How long a transaction or its commit may take before the server counts as gone. One that was cut off sends nothing,
+not even an error, and the drivers would wait for it without end."""
+
+
+class Database(Protocol):
+    """Something that runs transactions."""
+
+    dialect: Dialect
+
+    async def read(self, work: Work[T]) -> T:
+        """Run one statement or several independent ones; nothing is locked."""
+        ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Run a transaction and commit it durably."""
+        ...
+
+    async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
+        """Run reads that lock nothing, and then one statement that writes and commits by itself: when `is_sent`, it may
+        have. Where the database writes with several statements, it is a transaction."""
+        ...
+
+    async def beat(self, work: Work[T]) -> T:
+        """Run one statement that writes, on a connection that nothing else uses, and give up soon."""
+        ...
+
+    async def exclusively(self, work: Work[T]) -> T:
+        """Run work that no other process may do at the same time, outside a transaction."""
+        ...
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        """Call `wake` with what others notify, where the database can tell."""
+        ...
+
+    def heed(self, noticed: Callable[[int], None]) -> None:
+        """Call `noticed` with the generation of the store, before anything is done on a server whose differs."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+WRITERS, READERS = 4, 4
+"""How many connections a process has at most for transactions, and for single statements."""
+TURN_S = 10.0
+"""How long to wait for one of them."""
+
+
+class Engines(NamedTuple):
+    """One engine for transactions, one for single reads, so that neither has to switch modes; one for renewals, which
+    wait for nothing else; and one that listens."""
+
+    writer: AsyncEngine
+    reader: AsyncEngine
+    beat: AsyncEngine
+    ear: AsyncEngine
+
+
+class Lines:
+    """The connections of an engine, kept at hand: to take one from the pool and give it back costs as much as two
+    statements do. One that was in use when something failed goes back, to be repaired or thrown away."""
+
+    def __init__(self, engine: AsyncEngine, size: int, dialect: Dialect) -> None:
+        self.engine = engine
+        self._dialect = dialect
+        self._turns = asyncio.Semaphore(size)
+        self._free: list[AsyncConnection] = []
+
+    async def run(self, work: Work[T]) -> T:
+        """Do something with a connection that nobody else uses meanwhile. It must leave no transaction open."""
+        async with asyncio.timeout(TURN_S):
+            await self._turns.acquire()
+        try:
+            conn = self._free.pop() if self._free else await self.engine.connect()
+            try:
+                result = await conn.run_sync(work)
+            except BaseException as error:
+                moved = isinstance(error, DBAPIError) and self._dialect.code(error) in self._dialect.moved
+                if moved:
+                    await self._leave(conn)
+                await conn.__aexit__(None, None, None)  # unlike close, it goes on when it is cancelled
+                if isinstance(error, DBAPIError) and error.connection_invalidated:
+                    await self._drop()  # the others have probably died with it
+                raise
+            self._free.append(conn)
+            return result
+        finally:
+            self._turns.release()
+
+    async def close(self) -> None:
+        await self._drop()
+        await self.engine.dispose()
+
+    async def _leave(self, conn: AsyncConnection) -> None:
+        """The server takes no writes any more: another is looked for."""
+        await conn.invalidate()
+        free, self._free = self._free, []
+        for it in free:
+            await it.invalidate()
+            await it.close()
+
+    async def _drop(self) -> None:
+        free, self._free = self._free, []
+        for conn in free:
+            await conn.close()
+
+
+class ServerDatabase:
+    """A database server, through an asynchronous driver."""
+
+    def __init__(self, dialect: Dialect, engines: Engines, servers: Servers, clock: Clock) -> None:
+        self.dialect = dialect
+        self.engines = engines
+        self._servers = servers
+        self._writer = Lines(engines.writer, WRITERS, dialect)
+        self._reader = Lines(engines.reader, READERS, dialect)
+        self._renewer = Lines(engines.beat, 1, dialect)
+        self._clock = clock
+        self._ear: NotificationListener | None = None
+
+    async def read(self, work: Work[T]) -> T:
+        async def once() -> T:
+            async with asyncio.timeout(PATIENCE_S):
+                return await self._reader.run(work)
+
+        return await again(once, self.dialect, self._clock)
+
+    async def write(self, work: Work[T]) -> T:
+        return await again(partial(self._write_once, work), self.dialect, self._clock)
+
+    async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
+        if not self.dialect.writes_in_one:
+            return await self.write(work)
+
+        async def once() -> T:
+            return await self._committed(self._reader.run(work), is_sent)
+
+        return await again(once, self.dialect, self._clock)
+
+    async def beat(self, work: Work[T]) -> T:
+        async def once() -> T:
+            return await self._renewer.run(work)
+
+        try:
+            async with asyncio.timeout(BEAT_S):
+                return await again(once, self.dialect, self._clock)
+        except TimeoutError:
+            raise StoreUnavailable(f"the {self.dialect.name} store took no renewal within {BEAT_S:g} s") from None
+
+    async def exclusively(self, work: Work[T]) -> T:
+        async def once() -> T:
+            async with self.engines.reader.connect() as conn:
+                try:
+                    await conn.run_sync(self.dialect.migration_lock)
+                    try:
+                        return await conn.run_sync(work)
+                    finally:
+                        with suppress(Exception):  # it may be the connection that failed; then the lock runs out
+                            async with asyncio.timeout(STATEMENT_S):
+                                await conn.run_sync(self.dialect.migration_unlock)
+                finally:
+                    await conn.invalidate()  # but on Galera, the lock ends with its connection
+
+        return await again(once, self.dialect, self._clock)
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        if self.dialect.name == "postgresql":
+            self._ear = self._ear or NotificationListener(self.engines.ear, self._clock)
+            self._ear.add(wake)
+
+    def heed(self, noticed: Callable[[int], None]) -> None:
+        self._servers.on_generation = noticed
+
+    async def close(self) -> None:
+        """In good order if the server answers; else its connections end with the process."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                if self._ear is not None:
+                    await self._ear.close()
+                await self._writer.close()
+                await self._reader.close()
+                await self._renewer.close()
+                await self.engines.ear.dispose()
+        except TimeoutError:
+            for engine in self.engines:
+                await engine.dispose(close=False)
+
+    async def _write_once(self, work: Work[T]) -> T:
+        committing = False
+
+        def whole(conn: Connection) -> T:
+            nonlocal committing
+            result = work(conn)
+            committing = True
+            conn.commit()
+            return result
+
+        return await self._committed(self._writer.run(whole), lambda: committing)
+
+    async def _committed(self, work: Awaitable[T], is_sent: Callable[[], bool]) -> T:
+        """What came of a transaction. A fault after the commit was sent tells nothing of it, unless the server does."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await work
+        except DBAPIError as error:
+            if self.dialect.has_refused(error) or not is_sent():
+                raise
+            raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error.orig}") from error
+        except (TimeoutError, OSError) as error:
+            if not is_sent():
+                raise
+            raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error}") from error
+
+
+class FileDatabase:
+    """An SQLite file. Writes run in one thread of this process, a whole transaction at a time; reads in another."""
+
+    def __init__(self, dialect: Dialect, engine: Engine, clock: Clock) -> None:
+        self.dialect = dialect
+        self._engine = engine
+        self._clock = clock
+        self._writer = _Line(engine, "rota-sqlite-write")
+        self._reader = _Line(engine, "rota-sqlite-read")
+
+    async def read(self, work: Work[T]) -> T:
+        return await again(partial(self._reader.run, work), self.dialect, self._clock)
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._write(LOCK_S, work)
+
+    async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
+        return await self.write(work)
+
+    async def beat(self, work: Work[T]) -> T:
+        return await self.write(work)
+
+    async def exclusively(self, work: Work[T]) -> T:
+        return await self._write(EXCLUSIVE_S, work)
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        pass
+
+    def heed(self, noticed: Callable[[int], None]) -> None:
+        pass
+
+    async def close(self) -> None:
+        await self._reader.close()
+        await self._writer.close()
+        self._engine.dispose()
+
+    async def _write(self, patience_s: float, work: Work[T]) -> T:
+        return await again(
+            partial(self._writer.run, partial(self._transaction, patience_s, work)), self.dialect, self._clock
+        )
+
+    def _transaction(self, patience_s: float, work: Work[T], conn: Connection) -> T:
+        self._begin(conn, patience_s)
+        try:
+            result = work(conn)
+            conn.exec_driver_sql("COMMIT")
+        except BaseException:
+            if _raw(conn).in_transaction:
+                conn.exec_driver_sql("ROLLBACK")
+            raise
+        return result
+
+    def _begin(self, conn: Connection, patience_s: float) -> None:
+        """Get the file. SQLite by itself would look again only after up to 0.1 s, and meanwhile another process may let
+        go of the file and take it many times."""
+        _raw(conn).execute("PRAGMA busy_timeout = 0")
+        try:
+            when_free(lambda: conn.exec_driver_sql("BEGIN IMMEDIATE"), patience_s, self._clock)
+        finally:
+            _raw(conn).execute(f"PRAGMA busy_timeout = {LOCK_S * 1000}")
+
+
+class _Line:
+    """A thread with a connection of its own."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._conn: Connection | None = None
+
+    async def run(self, work: Work[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_connection, work)
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown(wait=False)
+
+    def _with_connection(self, work: Work[T]) -> T:
+        if self._conn is None:
+            self._conn = self._engine.connect()
+        return work(self._conn)
+
+    def _disconnect(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+
+def _raw(conn: Connection) -> Any:
+    return conn.connection.dbapi_connection
+
+
+async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock) -> T:
+    """Make a transaction, and make it again if it lost a race. Driver errors end here."""
+    problem: Exception | None = None
+    for attempt in range(1, dialect.attempts_max + 1):
+        try:
+            return await once()
+        except Conflict as error:
+            problem = error
+        except DBAPIError as error:
+            problem = error
+            is_stale = error.connection_invalidated and attempt == 1  # died in the pool; a new one may serve at once
+            if dialect.code(error) not in dialect.retryable | dialect.moved and not is_stale:
+                raise _translated(error, dialect) from error
+        except (TimeoutError, PoolTimeoutError, OSError) as error:
+            reason = str(error) or "it did not answer in time"
+            if isinstance(error, ssl.SSLCertVerificationError) or "rejected SSL" in reason:
+                raise StoreDenied(f"the {dialect.name} store refuses this connection: {reason}") from error
+            raise StoreUnavailable(f"the {dialect.name} store cannot be reached: {reason}") from error
+        except SQLAlchemyError as error:
+            raise StoreFault(f"the {dialect.name} store is not as it should be: {error}") from error
+        await clock.sleep(0.005 * attempt * (0.5 + clock.chance()))
+    message = f"the {dialect.name} store refused a transaction {dialect.attempts_max} times: {problem}"
+    raise (StoreFault if isinstance(problem, Conflict | IntegrityError) else StoreUnavailable)(message) from problem
+
+
+def _translated(error: DBAPIError, dialect: Dialect) -> StoreError:
+    message = f"the {dialect.name} store failed: {error.orig}"
+    if dialect.code(error) in dialect.denied:
+        return StoreDenied(f"the {dialect.name} store refuses this connection: {error.orig}")
+    asked_wrongly = isinstance(error, DataError | IntegrityError | ProgrammingError | NotSupportedError)
+    return StoreFault(message) if asked_wrongly else StoreUnavailable(message)

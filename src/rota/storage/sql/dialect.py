@@ -1,0 +1,338 @@
+"""What differs between the databases: their clock, their locks, how many rows are written at once, which of their
+errors mean what, and which of their settings would lose what was acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Select,
+    Text,
+    any_,
+    bindparam,
+    cast,
+    delete,
+    literal_column,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.exc import DBAPIError
+
+from rota.storage.sql import galera, schema
+from rota.storage.sql.sets import Found, MySQLSets, PostgreSQLSets, WritePart, array_text
+
+STATEMENT_S = 10
+LOCK_S = 5
+IDLE_S = 2
+TCP_S = 3
+
+
+class Dialect(Protocol):
+    """One kind of database."""
+
+    def __hash__(self) -> int: ...
+
+    name: str
+    retryable: frozenset[str]
+    """Codes of errors after which the whole transaction may be made again."""
+    denied: frozenset[str]
+    """Codes that say that the server lets nobody in with this URL."""
+    moved: frozenset[str]
+    """Codes that say that this server takes no writes any more."""
+    row_lock: str
+    """What locks the rows of a query that is text."""
+    writes_in_one: bool
+    """Whether `write` is one statement, so that it needs no transaction around it."""
+    run_block_max: int
+    """How many run ids a process may take at once. One, where there is one writer at a time anyway."""
+
+    @property
+    def attempts_max(self) -> int:
+        """How often a transaction that lost a race is made."""
+        ...
+
+    def now_us(self, conn: Connection) -> int:
+        """The database's clock."""
+        ...
+
+    def statement_now_us(self) -> ColumnElement[int]:
+        """The database's clock when the statement began: one value, so that an index can be searched by it."""
+        ...
+
+    def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+        """Whether a column is one of many values."""
+        ...
+
+    def among_named(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        """The same in a statement that is made once: the values come by name, as `listed` writes them."""
+        ...
+
+    def listed(self, values: Iterable[Any]) -> Any: ...
+
+    def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
+        """The same query, locking its rows; `skip` leaves out rows that others hold."""
+        ...
+
+    def touch(self, conn: Connection, keys: Iterable[str]) -> None:
+        """Write something for each of these keys that were locked, where a lock alone does not keep all others out."""
+        ...
+
+    def whole(self, query: Select[Any]) -> Select[Any]:
+        """The same query, made for `fetched`, where many rows are read at a time."""
+        ...
+
+    def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
+        """All rows of such a query."""
+        ...
+
+    def reserve(self, conn: Connection, name: str, count: int) -> int:
+        """Reserve numbers that nobody else will get; returns the first."""
+        ...
+
+    def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
+        """Take all arrivals (kind, data) that are committed, waiting for no others."""
+        ...
+
+    def write(self, conn: Connection, parts: Sequence[WritePart], topics: Sequence[str] = ()) -> Found:
+        """Write to several tables, no row of them twice; and wake those who listen to these topics when this
+        transaction commits, where the database can. Returns for each part what is wanted of it."""
+        ...
+
+    def code(self, error: DBAPIError) -> str:
+        """The database's own code of an error."""
+        ...
+
+    def has_refused(self, error: DBAPIError) -> bool:
+        """Whether the server itself said that it has not done what would have committed."""
+        ...
+
+    def evict(self, conn: Connection) -> int | None:
+        """End connections that hang in the middle of a message; none: the server does so itself."""
+        ...
+
+    def weaknesses(self, conn: Connection) -> list[str]:
+        """Settings of this server with which an acknowledged write could be lost."""
+        ...
+
+    def migration_lock(self, conn: Connection) -> None:
+        """Wait until no other process migrates this database; held until it is given back or the connection closes."""
+        ...
+
+    def migration_unlock(self, conn: Connection) -> None:
+        """Give that back, where the end of the connection does not."""
+        ...
+
+
+_RUN_BLOCK_MAX = 1000
+
+
+class PostgreSQL(PostgreSQLSets):
+    name = "postgresql"
+    row_lock = " FOR UPDATE"
+    attempts_max = 10
+    writes_in_one = True
+    run_block_max = _RUN_BLOCK_MAX
+    retryable = frozenset({"40001", "40P01", "55P03", "23505"})
+    denied = frozenset({"28000", "28P01", "3D000"})
+    moved = frozenset({"25006"})
+    session = {  # noqa: RUF012 - read only
+        "statement_timeout": f"{STATEMENT_S}s",
+        "lock_timeout": f"{LOCK_S}s",
+        "idle_in_transaction_session_timeout": f"{IDLE_S}s",
+        "tcp_user_timeout": f"{TCP_S}s",
+        "timezone": "UTC",
+        "application_name": "rota",
+    }
+
+    def now_us(self, conn: Connection) -> int:
+        return int(conn.scalar(_PG_NOW) or 0)
+
+    def statement_now_us(self) -> ColumnElement[int]:
+        return literal_column("(extract(epoch FROM statement_timestamp()) * 1000000)::bigint", BigInteger)
+
+    def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+        return column == any_(_pg_array(bindparam(None, array_text(values), type_=Text), column))
+
+    def among_named(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        return column == any_(_pg_array(bindparam(name, type_=Text), column))
+
+    def listed(self, values: Iterable[Any]) -> str:
+        return array_text(values)
+
+    def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
+        return query.with_for_update(skip_locked=skip)
+
+    def touch(self, conn: Connection, keys: Iterable[str]) -> None:
+        pass
+
+    def whole(self, query: Select[Any]) -> Select[Any]:
+        return query
+
+    def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
+        return found.all()
+
+    def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
+        found = conn.exec_driver_sql("DELETE FROM rota_arrival RETURNING id, kind, data").all()
+        return [(kind, data) for _, kind, data in sorted(tuple(row) for row in found)]
+
+    def code(self, error: DBAPIError) -> str:
+        return str(getattr(error.orig, "sqlstate", None) or "")
+
+    def has_refused(self, error: DBAPIError) -> bool:
+        """A server that is stopped (57P0x) says so even of what it has committed, if it waited for a standby."""
+        code = self.code(error)
+        return bool(code) and not code.startswith(("57P", "08")) and not error.connection_invalidated
+
+    def reserve(self, conn: Connection, name: str, count: int) -> int:
+        """In one statement, for it may commit by itself."""
+        counted = update(schema.counter).where(schema.counter.c.name == name)
+        c = schema.counter.c
+        return int(conn.scalars(counted.values(next=c.next + count).returning(c.next)).one()) - count
+
+    def evict(self, conn: Connection) -> int | None:
+        """To prepare a statement takes two messages, and between them a server waits without any timeout."""
+        return int(conn.exec_driver_sql(_PG_EVICT).scalar() or 0)
+
+    def weaknesses(self, conn: Connection) -> list[str]:
+        found = []
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            value = conn.exec_driver_sql(f"SHOW {setting}").scalar()
+            if value == "off":
+                found.append(f"{setting} is off; set it to on in postgresql.conf")
+        return found
+
+    def migration_lock(self, conn: Connection) -> None:
+        conn.exec_driver_sql("SET statement_timeout = 0")
+        conn.exec_driver_sql("SET lock_timeout = 0")
+        conn.exec_driver_sql("SELECT pg_advisory_lock(7700770077)")
+
+    def migration_unlock(self, conn: Connection) -> None:
+        pass
+
+
+_PG_EVICT = f"""
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename = current_user AND application_name = 'rota'
+    AND state = 'active' AND wait_event = 'ClientRead' AND pid <> pg_backend_pid()
+    AND greatest(xact_start, state_change) < clock_timestamp() - interval '{IDLE_S} seconds'
+"""  # noqa: S608 - no input in it
+
+_PG_NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+
+
+def _pg_array(text_: ColumnElement[str], column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """An array from its text, read once for the statement: a mere cast would be made again for every row looked at."""
+    kind = ARRAY(column.type)
+    return cast(select(cast(text_, kind)).scalar_subquery(), kind)
+
+
+class MySQL(MySQLSets):
+    """MySQL 8 and MariaDB 10.6 or newer."""
+
+    name = "mysql"
+    row_lock = " FOR UPDATE"
+    writes_in_one = False
+    run_block_max = _RUN_BLOCK_MAX
+    retryable = frozenset({"1205", "1213", "1062", "1020"})
+    denied = frozenset({"1044", "1045", "1049", "1698", "3159"})
+    moved = frozenset({"1047", "1290", "1836"})
+
+    @property
+    def attempts_max(self) -> int:
+        """Who loses a race against another member has done all the work in vain, and waits for nobody's lock."""
+        return 40 if self.certifies else 10
+
+    def __init__(self) -> None:
+        self.certifies = False
+        """Whether it is a Galera cluster: locks reach one member only, and what was written is compared at the end."""
+
+    def now_us(self, conn: Connection) -> int:
+        return int(conn.scalar(_MYSQL_NOW) or 0)
+
+    def statement_now_us(self) -> ColumnElement[int]:
+        return literal_column("CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)", BigInteger)
+
+    def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+        return column.in_(list(values))
+
+    def among_named(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        return column.in_(bindparam(name, expanding=True))
+
+    def listed(self, values: Iterable[Any]) -> list[Any]:
+        return list(values)
+
+    def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
+        return query.with_for_update(skip_locked=skip)
+
+    def touch(self, conn: Connection, keys: Iterable[str]) -> None:
+        if self.certifies:
+            galera.touch(conn, keys)
+
+    def whole(self, query: Select[Any]) -> Select[Any]:
+        return query
+
+    def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
+        return found.all()
+
+    def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
+        """By id, for a scan that deletes would wait for rows that are not committed."""
+        return read_and_delete(self, conn)
+
+    def code(self, error: DBAPIError) -> str:
+        arguments = getattr(error.orig, "args", ())
+        return str(arguments[0]) if arguments else ""
+
+    def has_refused(self, error: DBAPIError) -> bool:
+        return self.code(error) in self.retryable and not error.connection_invalidated
+
+    def reserve(self, conn: Connection, name: str, count: int) -> int:
+        return lock_and_count(self, conn, name, count)
+
+    def evict(self, conn: Connection) -> int | None:
+        return None
+
+    def weaknesses(self, conn: Connection) -> list[str]:
+        found = []
+        if str(conn.exec_driver_sql("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit").scalar()) != "1":
+            found.append("innodb_flush_log_at_trx_commit is not 1; set it to 1 in my.cnf")
+        if str(conn.exec_driver_sql("SELECT @@GLOBAL.innodb_doublewrite").scalar()) in ("0", "OFF"):
+            found.append("innodb_doublewrite is off; set it to ON in my.cnf")
+        return found
+
+    def migration_lock(self, conn: Connection) -> None:
+        conn.exec_driver_sql("SET SESSION lock_wait_timeout = 600 /*M! , max_statement_time = 0 */")
+        if conn.exec_driver_sql("SELECT GET_LOCK(CONCAT('rota.', DATABASE()), 600)").scalar() != 1:
+            raise TimeoutError("another node has been migrating this database for ten minutes")
+        if self.certifies:
+            galera.lock(conn)
+
+    def migration_unlock(self, conn: Connection) -> None:
+        if self.certifies:
+            galera.unlock(conn)
+
+
+_MYSQL_NOW = text("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)")
+
+
+def lock_and_count(dialect: Dialect, conn: Connection, name: str, count: int) -> int:
+    """Reserve numbers with two statements."""
+    c = schema.counter.c
+    start: int = conn.scalars(dialect.locked(select(c.next).where(c.name == name))).one()
+    conn.execute(update(schema.counter).where(c.name == name).values(next=start + count))
+    return start
+
+
+def read_and_delete(dialect: Dialect, conn: Connection) -> Sequence[tuple[str, str]]:
+    """Take the arrivals with two statements."""
+    a = schema.arrival.c
+    found = conn.execute(select(a.id, a.kind, a.data).order_by(a.id)).all()
+    if found:
+        conn.execute(delete(schema.arrival).where(dialect.among(a.id, [row.id for row in found])))
+    return [(row.kind, row.data) for row in found]

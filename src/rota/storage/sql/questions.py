@@ -1,0 +1,182 @@
+"""What transactions ask of a SQL database: one statement each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, select, true
+
+from rota.model import tables
+from rota.model.dispatch import Ready, Seated, TargetRow
+from rota.model.states import Cause, ItemState, RunState
+from rota.model.tables import QueueRow
+from rota.ports import AssignmentFacts, CrowdCount, FiredWith, LiveItem, NamedRun, Tally
+from rota.storage.sql import schema
+from rota.storage.sql.dialect import Dialect
+from rota.storage.sql.pruning import SqlPruning
+
+ONLINE = "online"
+READY, ASSIGNED, RUNNING = (str(it) for it in (ItemState.READY, ItemState.ASSIGNED, ItemState.RUNNING))
+_ITEM = len(schema.item.columns)
+_RUN = len(schema.run.columns)
+_READY = ("item_id", "run_id", "job_id", "lane_id", "start_by_at", "not_before_at", "attempt", "failures", "losses")
+
+
+class SqlQuestions(SqlPruning):
+    """The questions of one transaction."""
+
+    def due_jobs(self, tenant: str, project: str, until_us: int) -> list[int]:
+        j = schema.job.c
+        scope = [*([j.tenant == tenant] if tenant else []), *([j.project == project] if project else [])]
+        return list(self._rows.conn.scalars(select(j.id).where(j.next_fire_at <= until_us, *scope).order_by(j.id)))
+
+    def crowds(self, keys: Sequence[str]) -> tuple[int, list[CrowdCount]]:
+        found = self._rows.conn.execute(_crowds(self._dialect), {"keys": self._dialect.listed(keys)}).all()
+        return int(found[0][0]), [CrowdCount(key, state, count) for _, key, state, count in found if key is not None]
+
+    def named_runs(self, keys: Sequence[str]) -> list[NamedRun]:
+        found = self._rows.conn.execute(_named_runs(self._dialect), {"keys": self._dialect.listed(keys)})
+        return [NamedRun(id_, job_id, state, key, bool(started)) for id_, job_id, state, key, started in found]
+
+    def live_counts(self, job_ids: Sequence[int]) -> dict[int, int]:
+        r = schema.run.c
+        live = and_(self._dialect.among(r.job_id, job_ids), r.ended_at.is_(None))
+        counts = self._rows.conn.execute(select(r.job_id, func.count()).where(live).group_by(r.job_id))
+        return {row[0]: row[1] for row in counts}
+
+    def waiting_keys(self, job_ids: Sequence[int]) -> list[str]:
+        r = schema.run.c
+        mine = self._dialect.among(r.job_id, job_ids)
+        waiting = and_(mine, r.ended_at.is_(None), r.state == str(RunState.WAITING))
+        return list(self._rows.conn.scalars(select(r.overlap_key).where(waiting).distinct()))
+
+    def last_ends(self, job_id: int, since_us: int, states: Sequence[str], limit: int) -> list[str]:
+        r = schema.run.c
+        mine = and_(r.job_id == job_id, r.ended_at.is_not(None), r.created_at >= since_us)
+        query = select(r.state).where(mine, r.state.in_(states)).order_by(r.ended_at.desc(), r.id.desc())
+        return list(self._rows.conn.scalars(query.limit(limit)))
+
+    def live_items(self, run_ids: Sequence[int]) -> list[LiveItem]:
+        found = self._rows.conn.execute(_live_items(self._dialect), {"ids": self._dialect.listed(run_ids)})
+        return [LiveItem(tables.ItemRow(*row[:_ITEM]), row[_ITEM]) for row in found]
+
+    def fired_with(self, run_ids: Sequence[int]) -> list[FiredWith]:
+        r, v = schema.run.c, schema.job_version.c
+        versions = schema.run.join(schema.job_version, and_(v.job_id == r.job_id, v.version == r.version))
+        columns = (r.job_id, r.version, v.definition, r.id, r.created_at, r.due_at)
+        query = select(*columns).select_from(versions).where(self._dialect.among(r.id, run_ids))
+        return [FiredWith(*row) for row in self._rows.conn.execute(query)]
+
+    def tally(self, run_ids: Sequence[int]) -> list[Tally]:
+        """In two statements: those with an item that has not ended are told from the others without counting."""
+        r, i = schema.run.c, schema.item.c
+        unfinished = select(i.id).where(i.run_id == r.id, i.ended_at.is_(None)).exists()
+        conn = self._rows.conn
+        going = set(conn.scalars(select(r.id).where(self._dialect.among(r.id, run_ids), unfinished)))
+        over = [run_id for run_id in run_ids if run_id not in going]
+        found: dict[int, dict[str, int]] = {}
+        if over:
+            query = select(i.run_id, i.state, func.max(i.ended_at)).group_by(i.run_id, i.state)
+            for run_id, state, ended_at in conn.execute(query.where(self._dialect.among(i.run_id, over))):
+                found.setdefault(run_id, {})[state] = ended_at
+        ended = [Tally(it, frozenset(states), max(states.values()), False) for it, states in found.items()]
+        return [*ended, *(Tally(it, frozenset(), None, True) for it in sorted(going))]
+
+    def assignment(self, key: str, quota: str) -> AssignmentFacts:
+        row = self._rows.conn.execute(_assignment(self._dialect), {"key": key, "name": quota}).one()
+        run = None if row[0] is None else tables.RunRow(*row[:_RUN])
+        return AssignmentFacts(int(row[_RUN]), run, row[_RUN + 1] is not None)
+
+    def ready(self) -> list[Ready]:
+        return [Ready(*row) for row in self._rows.conn.execute(_WAITING)]
+
+    def seated(self) -> list[Seated]:
+        return [Seated(*row) for row in self._rows.conn.execute(_TAKEN)]
+
+    def queue_of(self, node_id: int) -> list[QueueRow]:
+        q = schema.queue.c
+        query = select(schema.queue).where(q.node_id == node_id).order_by(q.item_id)
+        return [QueueRow(*row) for row in self._rows.conn.execute(query)]
+
+    def take_arrivals(self) -> list[tuple[str, str]]:
+        return list(self._dialect.taken_arrivals(self._rows.conn))
+
+    def targets(self) -> tuple[int, list[TargetRow]]:
+        found = self._rows.conn.execute(members_query(self._dialect, targets=True)).all()
+        nodes = [row for row in found if row.id is not None]
+        return int(found[0].now), [TargetRow(it.id, it.name, it.joined, it.busy, it.until_at) for it in nodes]
+
+    def living_names(self, now_us: int) -> set[str]:
+        n, lease = schema.node.c, schema.lease.c
+        return set(self._rows.conn.scalars(select(n.name).where(n.id == lease.node_id, lease.until_at > now_us)))
+
+
+def live_states() -> Select[Any]:
+    """Items with the state that the queue has of them, if they are live."""
+    return select(schema.item, schema.queue.c.state.label("live")).outerjoin(
+        schema.queue, schema.queue.c.item_id == schema.item.c.id
+    )
+
+
+@lru_cache
+def _crowds(dialect: Dialect) -> Select[Any]:
+    r = schema.run.c
+    live = and_(dialect.among_named(r.overlap_key, "keys"), r.ended_at.is_(None))
+    counts = select(r.overlap_key, r.state, func.count().label("n")).where(live).group_by(r.overlap_key, r.state)
+    moment, found = select(dialect.statement_now_us().label("now")).subquery(), counts.subquery()
+    return select(moment.c.now, found).select_from(moment.outerjoin(found, true()))
+
+
+@lru_cache
+def _named_runs(dialect: Dialect) -> Select[Any]:
+    r, i, q = schema.run.c, schema.item.c, schema.queue.c
+    live = and_(dialect.among_named(r.overlap_key, "keys"), r.ended_at.is_(None))
+    given = select(true()).select_from(schema.item.join(schema.queue, q.item_id == i.id))
+    started = given.where(i.run_id == r.id, q.state.in_((ASSIGNED, RUNNING))).exists()
+    query = select(r.id, r.job_id, r.state, r.overlap_key, started.label("started"))
+    return query.where(live).order_by(r.created_at, r.id)
+
+
+@lru_cache
+def _live_items(dialect: Dialect) -> Select[Any]:
+    i = schema.item.c
+    return live_states().where(dialect.among_named(i.run_id, "ids")).order_by(i.run_id, i.task, i.index)
+
+
+@lru_cache
+def _assignment(dialect: Dialect) -> Select[Any]:
+    r, c = schema.run.c, schema.limit.c
+    moment = select(dialect.statement_now_us().label("now")).subquery()
+    known = and_(r.job_id == 0, r.cause == str(Cause.ASSIGN), r.key == bindparam("key"))
+    quota = select(c.name).where(c.name == bindparam("name"), c.is_set == 1).scalar_subquery()
+    source = moment.outerjoin(schema.run, known)
+    return select(*schema.run.columns, moment.c.now, quota.label("quota")).select_from(source)
+
+
+_WAITING = select(*(schema.queue.c[name] for name in (*_READY, "avoid_id"))).where(schema.queue.c.state == READY)
+
+_TAKEN = select(
+    schema.queue.c.item_id,
+    schema.queue.c.lane_id,
+    schema.queue.c.node_id,
+    schema.queue.c.attempt,
+    case((schema.queue.c.state == ASSIGNED, schema.queue.c.assigned_at)),
+).where(schema.queue.c.state != READY)
+
+
+@lru_cache
+def members_query(dialect: Dialect, *, gone: bool = False, targets: bool = False) -> Select[Any]:
+    """The clock and the nodes, in one statement: at least one row, with no id if there are no nodes."""
+    n, lease, d = schema.node.c, schema.lease.c, schema.drained.c
+    now = dialect.statement_now_us()
+    executes: ColumnElement[bool] = or_(d.roles.is_(None), d.roles.contains("executor"))
+    drained = select(d.name).where(d.name == n.name, executes).exists()
+    source = schema.node.join(schema.lease, lease.node_id == n.id, isouter=gone)
+    wanted = select(*schema.node.columns, lease.until_at, lease.beat, lease.busy, drained.label("drained"))
+    wanted = wanted.select_from(source)
+    if targets:
+        wanted = wanted.where(and_(lease.until_at > now, lease.fenced == 0, n.state == ONLINE, ~drained))
+    nodes, moment = wanted.subquery(), select(now.label("now")).subquery()
+    return select(moment.c.now, nodes).select_from(moment.outerjoin(nodes, true()))

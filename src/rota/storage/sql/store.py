@@ -1,0 +1,243 @@
+"""The store port on a SQL database: transactions of `transactions/`, reads of `reads.py`, and its life cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from typing import TypeVar
+
+import structlog
+from sqlalchemy import BigInteger, Connection, Update, bindparam, select, update
+
+from rota.errors import StoreError, StoreRefused
+from rota.model.records import from_us
+from rota.model.value import Json
+from rota.ports import Conflict
+from rota.storage.sql import schema
+from rota.storage.sql.database import Database
+from rota.storage.sql.dialect import Dialect
+from rota.storage.sql.history import LAST, Rows, raised, run_through
+from rota.storage.sql.migrate import check_schema, is_current, migrate
+from rota.storage.sql.postgresql.finish import end_items
+from rota.storage.sql.postgresql.round import UnlockedRound
+from rota.storage.sql.questions import SqlQuestions
+from rota.storage.sql.reads import SqlReads
+from rota.storage.sql.receipts import LostRecords, Receipts, lost_of
+from rota.storage.sql.rows import SqlRows
+from rota.transactions.alarms import note_alarms
+from rota.transactions.deeds import Deeds
+from rota.transactions.record import LOST, NAMED_MAX
+from rota.transactions.tx import BLOCK, ProcessMemory, Tx
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class SqlStore(SqlReads, Deeds):
+    """The durable truth in a SQL database."""
+
+    def __init__(self, database: Database, *, actor: str, may_forget: bool = False) -> None:
+        self.memory = ProcessMemory(actor, database.dialect.run_block_max)
+        super().__init__(database, self.memory.readings)
+        self.database = database
+        """The coordinator that comes with a store uses the same connections."""
+        if self._dialect.writes_in_one:
+            self.round_shortcut = UnlockedRound()
+            self.end_items = end_items
+        self._may_forget = may_forget
+        self._receipts = Receipts()
+        self._heeded: int | None = None
+        self._beats: dict[int, int] = {}
+        """How often nodes of this process have renewed their leases, as the store has confirmed."""
+        database.heed(self._heed)
+
+    def _heed(self, generation: int) -> None:
+        """Forget what was known of another generation: the ids that were taken then, the ids of lanes, and how often
+        nodes had renewed their leases, which would seem to be lost once more."""
+        if generation == self._heeded:
+            return
+        if self._heeded is not None:
+            log.warning("store.generation_changed", generation=generation, was=self._heeded)
+            self._receipts.doubt()
+        self._heeded, self._beats = generation, {}
+        self.memory.forget()
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        return self._readings.unread
+
+    @property
+    def hears(self) -> bool:
+        return self._dialect.name == "postgresql"
+
+    async def migrate(self) -> None:
+        if not await self._db.read(is_current):  # a frozen node that holds the lock must not keep others from starting
+            await self._db.exclusively(migrate)
+
+    async def check(self) -> None:
+        await self._db.read(check_schema)
+        weak = await self.weaknesses()
+        if weak and not self._may_forget:
+            raise StoreRefused(
+                f"this {self._dialect.name} store could lose what it has acknowledged: {'; '.join(weak)}. "
+                "To use it all the same, set store.may_forget (ROTA_STORE_MAY_FORGET=true)."
+            )
+
+    async def weaknesses(self) -> tuple[str, ...]:
+        return tuple(await self._db.read(self._dialect.weaknesses))
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        self._db.listen(wake)
+
+    async def close(self) -> None:
+        await self._db.close()
+
+    async def now(self) -> datetime:
+        return from_us(await self._db.read(self._dialect.now_us))
+
+    async def probe(self) -> None:
+        await self._db.write(lambda conn: self._dialect.reserve(conn, "row", 1))  # ids have gaps anyway
+
+    async def transact(self, work: Callable[[Tx], T], *, single_write: bool = False) -> T:
+        """Make a transaction, and name what the store has lost, if the transaction found that its history went back."""
+        done = await self._made(work, single_write=single_write)
+        with suppress(StoreError):  # this is done; what was lost is named with the next
+            await self._name_what_was_lost()
+        return done
+
+    async def _made(self, work: Callable[[Tx], T], *, single_write: bool = False) -> T:
+        last: list[tuple[Tx, SqlRows]] = []
+        tries = 0
+        also: Conflict | None = None
+
+        def once(conn: Connection) -> T:
+            nonlocal tries, also
+            tries += 1
+            rows = SqlRows(conn, self._dialect)
+            tx = Tx(rows, SqlQuestions(rows), self.memory, attempt=tries, also=also)
+            last[:] = [(tx, rows)]  # one that was rolled back has left nothing over
+            try:
+                result = work(tx)
+                note_alarms(tx)
+                tx.write_lines()
+                rows.flush(tx.topics)
+            except Conflict as conflict:
+                also = conflict if also is None else also.with_those_of(conflict)
+                raise
+            return result
+
+        def is_sent() -> bool:
+            return bool(last) and last[0][1].is_sent
+
+        done = await (self._db.at_once(once, is_sent) if single_write else self._db.write(once))
+        tx, rows = last[0]
+        self._receipts.keep(rows.receipts, tx.now_us)
+        self.memory.keep(tx)
+        return done
+
+    async def reserve_rows(self, count: int) -> None:
+        """Reserve the ids of many rows beforehand, so that nobody waits for the counter while they are written."""
+        if self.memory.ids.lacks("row", count):
+            size = count + BLOCK
+            start = await self._db.write(lambda conn: self._dialect.reserve(conn, "row", size))
+            self.memory.ids.put("row", range(start, start + size))
+
+    async def renew(self, node_id: int, *, lease_s: float, busy: float) -> int | None:
+        renewal = {"node": node_id, "for_us": round(lease_s * 1_000_000), "score": round(busy * 100)}
+
+        def work(conn: Connection) -> tuple[bool, tuple[int, int | None, int]]:
+            kept = conn.execute(_renewed(self._dialect), renewal).rowcount == 1
+            generation, beat, next_id = conn.execute(_STANDING, {"node": node_id}).one()
+            return kept, (int(generation), beat, next_id)
+
+        kept, found = await self._db.beat(work)
+        await self._look_back(node_id, kept, *found)
+        await self._name_what_was_lost()
+        return self._heeded if kept else None
+
+    async def raised(self) -> tuple[datetime, str] | None:
+        m = schema.meta.c
+        value = await self._db.read(lambda conn: conn.scalar(select(m.value).where(m.name == LAST)))
+        if value is None:
+            return None
+        at, _, why = value.partition(" ")
+        return from_us(int(at)), why
+
+    async def raise_generation(self, why: str, *, above: int | None = None) -> int:
+        def work(tx: Tx) -> int:
+            def run(statement: str) -> Rows:
+                found = conn.exec_driver_sql(statement)
+                return found.all() if found.returns_rows else ()
+
+            conn = _conn(tx)
+            statements = raised(why, now=str(self._dialect.now_us(conn)), above=above, lock=self._dialect.row_lock)
+            return run_through(statements, run)
+
+        generation = await self.transact(work)
+        self._heed(generation)
+        return generation
+
+    async def _look_back(self, node_id: int, kept: bool, generation: int, beat: int | None, next_id: int) -> None:
+        """See whether the store still has what it acknowledged to this node before; if not, raise its generation."""
+        known = self._beats.get(node_id, 0)
+        seen = self._heeded or generation
+        went_back = next_id <= node_id or (beat is not None and beat < known + kept)
+        if generation < seen or (generation == seen and went_back):
+            why = f"node {node_id} had renewed its lease {known} times, and the store knows of {beat or 0}"
+            self._beats[node_id] = known + 1  # if this fails, the next renewal finds the same
+            await self.raise_generation(why, above=seen)
+        else:
+            self._heed(generation)
+        self._beats[node_id] = beat or 0
+
+    async def evict(self) -> int | None:
+        return await self._db.read(self._dialect.evict)
+
+    async def _name_what_was_lost(self) -> None:
+        """Whoever uses a store knows what was acknowledged to it: nodes, and clients that assign."""
+        doubted = self._receipts.take_doubted()
+        if not doubted:
+            return
+
+        def work(tx: Tx) -> LostRecords:
+            tx.read_clock()
+            lost = lost_of(doubted, _conn(tx), self._dialect, tx.now_us)
+            if lost.runs or lost.attempts:
+                runs: list[Json] = [*lost.runs[:NAMED_MAX]]
+                ends: list[Json] = [f"{item_id}.{attempt}" for item_id, attempt in lost.attempts[:NAMED_MAX]]
+                counts = {"runs_lost": len(lost.runs), "ends_lost": len(lost.attempts)}
+                tx.record(LOST, {**counts, "runs": runs, "ends": ends})
+            return lost
+
+        try:
+            lost = await self._made(work)
+        except BaseException:
+            self._receipts.put_back(doubted)
+            raise
+        if lost.runs or lost.attempts:
+            named = {"runs": lost.runs[:NAMED_MAX], "ends": lost.attempts[:NAMED_MAX]}
+            log.error(LOST, runs_lost=len(lost.runs), ends_lost=len(lost.attempts), **named)
+
+
+_STANDING = select(
+    schema.meta.c.value.label("generation"),
+    select(schema.lease.c.beat).where(schema.lease.c.node_id == bindparam("node")).scalar_subquery().label("beat"),
+    select(schema.counter.c.next).where(schema.counter.c.name == "node").scalar_subquery().label("next_id"),
+).where(schema.meta.c.name == "generation")
+"""What a node compares with what it knows."""
+
+
+@lru_cache
+def _renewed(dialect: Dialect) -> Update:
+    lease = schema.lease.c
+    until = dialect.statement_now_us() + bindparam("for_us", type_=BigInteger)
+    mine = update(schema.lease).where(lease.node_id == bindparam("node"), lease.fenced == 0)
+    return mine.values(until_at=until, beat=lease.beat + 1, busy=bindparam("score"))
+
+
+def _conn(tx: Tx) -> Connection:
+    assert isinstance(tx.rows, SqlRows)
+    return tx.rows.conn

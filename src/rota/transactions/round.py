@@ -1,0 +1,242 @@
+"""Rounds: who has the dispatch lock gives ready items to nodes.
+
+The lock is a statement of its own; all that is counted is read in later ones, for a statement's snapshot can be older
+than the lock it waited for. A board that knows the last round of this very holder and epoch learns what arrived; any
+other is rebuilt from the queue, after the arrivals were emptied and never before: what comes between the two is learned
+twice, which does no harm, instead of never.
+
+How a round is read and written is a `RoundIO`: under the lock, as here, or as a store can do it in fewer statements.
+What it decides is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from rota.model import tables
+from rota.model.dispatch import (
+    Arrival,
+    ArrivalKind,
+    Board,
+    Draft,
+    Given,
+    Grant,
+    Granted,
+    Ready,
+    Round,
+    Seen,
+    Target,
+    TargetRow,
+)
+from rota.model.readable import reads
+from rota.model.records import joined_of, lane_as_known, lane_of
+from rota.model.tables import Change, LaneRow
+from rota.model.value import decode, encode
+from rota.model.work import Lane
+from rota.transactions.limits import all_limits, remember
+from rota.transactions.members import has_unsettled
+from rota.transactions.queue import ASSIGNED, READY, RUNNING
+from rota.transactions.tx import Tx
+
+_STATE = Change(tables.DISPATCH, ("id",), ("holder", "epoch", "round", "next_at"))
+_GIVE = Change(
+    tables.QUEUE,
+    ("item_id", "attempt"),
+    ("node_id", "round", "assigned_at"),
+    fixed=(("state", ASSIGNED),),
+    raised=("attempt",),
+    where=(("state", READY),),
+)
+
+
+class RoundIO(Protocol):
+    """How a round is read and written."""
+
+    takes_over: bool
+    """Whether a round may be made by who did not make the last one, or after limits or members have changed; and
+    whether the starts that rates remember are written."""
+
+    def look(self, tx: Tx) -> Seen: ...
+
+    def targets(self, tx: Tx, seen: Seen) -> tuple[int, Sequence[TargetRow]]:
+        """The clock, and the nodes that may be given something: after everything else was read."""
+        ...
+
+    def write(self, tx: Tx, seen: Seen, draft: Draft) -> Collection[int] | None:
+        """Write a round; returns the items that were still there. None: nothing was written, somebody else has made a
+        round or changed what this one rests on."""
+        ...
+
+
+class LockedRound:
+    """Under the dispatch lock: on every store."""
+
+    takes_over = True
+
+    def look(self, tx: Tx) -> Seen:
+        (row,) = tx.lock(tables.DISPATCH, [1])
+        arrivals = [(0, kind, data) for kind, data in tx.ask.take_arrivals()]
+        return Seen(row.holder, row.epoch, row.round, row.changes, row.next_at, arrivals)
+
+    def targets(self, tx: Tx, seen: Seen) -> tuple[int, Sequence[TargetRow]]:
+        return tx.ask.targets()
+
+    def write(self, tx: Tx, seen: Seen, draft: Draft) -> Collection[int]:
+        plan, grants = draft.plan, draft.grants
+        remember(tx, plan.limits)
+        tx.rows.change(_STATE, [(1, draft.node_id, draft.epoch, draft.number, plan.next_us)])
+        tx.rows.insert(tables.GRANT, _grant_rows(grants, draft.node_id))
+        given = [(it.ready.item_id, it.ready.attempt, it.node_id, draft.number, draft.now_us) for it in plan.given]
+        kept = tx.rows.changed(_GIVE, given)
+        if len(kept) < len(given):  # cancelled meanwhile
+            tx.rows.remove(tables.GRANT, [(node_id, draft.number) for node_id in grants])
+            left = grants_of([it for it in plan.given if it.ready.item_id in kept], draft.number, draft.now_us)
+            tx.rows.insert(tables.GRANT, _grant_rows(left, draft.node_id))
+        tx.woken |= grants.keys() - {draft.node_id}
+        return kept
+
+
+LOCKED = LockedRound()
+
+
+def make_round(tx: Tx, io: RoundIO, node_id: int, board: Board, batch_max: int) -> Round | None:
+    """Give ready items to nodes. None: it must be made under the lock."""
+    if tx.attempt > 1:
+        board.forget()  # what it learned and gave was rolled back
+    if not io.takes_over and board.epoch is None:
+        return None
+    seen = io.look(tx)
+    took_over = _catch_up(tx, io, node_id, board, seen)
+    if took_over is None:
+        return None
+    draft = _planned(tx, io, seen, node_id, board, batch_max, took_over=took_over)
+    plan, kept = draft.plan, set[int]()
+    if draft.number > seen.round or plan.next_us != seen.next_us:
+        written = io.write(tx, seen, draft)
+        if written is None:
+            board.forget()
+            return None
+        kept = set(written)
+    grants = draft.grants
+    if len(kept) < len(plan.given):
+        board.refused([it.ready.item_id for it in plan.given if it.ready.item_id not in kept])
+        grants = grants_of([it for it in plan.given if it.ready.item_id in kept], draft.number, draft.now_us)
+    board.round = draft.number
+    return Round(
+        round=draft.number,
+        now_us=draft.now_us,
+        took_over=took_over,
+        given=len(kept),
+        more=len(plan.given) >= batch_max or len(kept) < len(plan.given),
+        arrivals=len(seen.arrivals),
+        next_us=plan.next_us,
+        grants=grants,
+    )
+
+
+def _catch_up(tx: Tx, io: RoundIO, node_id: int, board: Board, seen: Seen) -> bool | None:
+    """Let the board know all that there is. Returns whether it was filled anew: another has made the last round, or
+    something of what arrived is not to be understood. None: it may not be, or what just arrived has a rate, and what
+    it remembers of starts must be written."""
+    learned = tx.readings.all([(kind, data) for _, kind, data in seen.arrivals], _arrival)
+    is_known = (seen.holder, seen.epoch, seen.round) == (node_id, board.epoch, board.round)
+    took_over = not is_known or len(learned) < len(seen.arrivals)
+    if not io.takes_over and (took_over or seen.changes != board.changes):
+        return None
+    if took_over:
+        board.forget()
+    if took_over or seen.changes != board.changes:  # others remember starts without counting a change
+        board.set_limits(all_limits(tx))
+        board.changes = seen.changes
+    if took_over:
+        _rebuild(tx, board)
+    else:
+        _learn(tx, board, learned)
+    if board.is_rated and not io.takes_over:
+        board.forget()
+        return None
+    return took_over
+
+
+def _planned(tx: Tx, io: RoundIO, seen: Seen, node_id: int, board: Board, batch_max: int, *, took_over: bool) -> Draft:
+    """Decide a round, on a board that knows everything."""
+    if board.unbegun:
+        board.begin(_begun(tx, board.unbegun))
+    board.epoch = seen.epoch + took_over
+    if took_over or not tx.memory.is_settled:  # a generation that was raised is a take-over
+        tx.memory.is_settled = not has_unsettled(tx)
+    tx.now_us, nodes = io.targets(tx, seen)
+    plan = board.plan(tx.now_us, targets_of(nodes, tx.now_us) if tx.memory.is_settled else [], batch_max)
+    number = seen.round + bool(plan.given or seen.arrivals or took_over)
+    return Draft(node_id, board.epoch, number, tx.now_us, plan, grants_of(plan.given, number, tx.now_us))
+
+
+def _learn(tx: Tx, board: Board, learned: Sequence[Arrival]) -> None:
+    _know_lanes(tx, board, {item.lane_id for arrival in learned for item in arrival.ready})
+    lanes = board.lanes
+    if any(item.lane_id not in lanes for arrival in learned for item in arrival.ready):
+        learned = [it._replace(ready=[item for item in it.ready if item.lane_id in lanes]) for it in learned]
+    board.take(learned)
+
+
+def _rebuild(tx: Tx, board: Board) -> None:
+    """The seats are read first: an item that is given back between the two statements is counted, then told."""
+    seated = tx.ask.seated()
+    ready = tx.ask.ready()
+    _know_lanes(tx, board, {it.lane_id for it in ready} | {it.lane_id for it in seated})
+    lanes = board.lanes
+    board.rebuild([it for it in ready if it.lane_id in lanes], [it for it in seated if it.lane_id in lanes])
+
+
+def _begun(tx: Tx, item_ids: Collection[int]) -> list[tuple[int, int, int]]:
+    """Which of these have begun, and when."""
+    rows = tx.rows.read(tables.QUEUE, sorted(item_ids))
+    return [(it.item_id, it.attempt, it.started_at) for it in rows if it.state == RUNNING and it.started_at is not None]
+
+
+def _know_lanes(tx: Tx, board: Board, lane_ids: set[int]) -> None:
+    unknown = lane_ids - board.lanes.keys()
+    if unknown:
+        board.lanes.update(_lanes_by_id(tx, tx.rows.read(tables.LANE, sorted(unknown))))
+
+
+def _lanes_by_id(tx: Tx, rows: Sequence[LaneRow]) -> dict[int, Lane]:
+    """Lanes by their ids. Of one of a newer release, as much as is understood."""
+    lanes = {row.id: lane for row, lane in tx.readings.pairs(rows, lane_of)}
+    unread = [row for row in rows if row.id not in lanes]
+    return lanes | {row.id: known for row in unread if (known := lane_as_known(row)) is not None}
+
+
+def targets_of(rows: Sequence[TargetRow], now_us: int) -> list[Target]:
+    """The executors that may be given something."""
+    nodes = [(row, joined_of(row.name, row.joined)) for row in rows]
+    return [
+        Target(row.id, row.name, it.group, it.seats, frozenset(it.handlers), row.busy / 100, it.version)
+        for row, it in nodes
+        if it.takes_items and not it.is_void(row.until_at, now_us)
+    ]
+
+
+def grants_of(given: Sequence[Given], number: int, now_us: int) -> dict[int, Grant]:
+    """What each node gets in a round, in the order of its turns."""
+    items: dict[int, list[Granted]] = {}
+    for position, (it, node_id) in enumerate(given):
+        whose = (it.item_id, it.run_id, it.job_id, it.lane_id)
+        granted = Granted(position, *whose, it.attempt + 1, it.failures, it.losses)
+        items.setdefault(node_id, []).append(granted)
+    return {node_id: Grant(round=number, at_us=now_us, items=tuple(its)) for node_id, its in items.items()}
+
+
+def _grant_rows(grants: Mapping[int, Grant], by: int) -> list[tuple[int, int, int, int, str]]:
+    return [(it, grant.round, grant.at_us, by, encode(grant.items)) for it, grant in grants.items()]
+
+
+@reads("arrival")
+def _arrival(told: tuple[str, str | bytes]) -> Arrival:
+    kind, data = told
+    if kind == ArrivalKind.READY:
+        return Arrival(ArrivalKind.READY, ready=decode(data, list[Ready]))
+    if kind == ArrivalKind.OUTSIDE:
+        return Arrival(ArrivalKind.OUTSIDE, left=decode(data, list[tuple[int, int]]))
+    return Arrival(ArrivalKind(kind), item_ids=decode(data, list[int]))
