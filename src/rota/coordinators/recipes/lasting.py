@@ -5,7 +5,7 @@ from __future__ import annotations
 from rota.ports import Coordinator
 
 TRIES = 5
-"""Who claims it again and again is stronger; the auditor looks again later."""
+"""Who claims it again and again is stronger; the repairer looks again later."""
 
 
 async def put_lasting(coordinator: Coordinator, key: str, value: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rota.coordination.lasting import put_lasting
+from rota.coordinators.recipes.lasting import put_lasting
 from rota.model.folders import NOTICE
 from rota.ports import Clock, Coordinator
 

@@ -1,1 +1,0 @@
-"""What is built once on the few verbs of any coordinator: lock, election, queue, notices, members."""

@@ -1,0 +1,165 @@
+"""The verbs of a coordinator, each as one or a few transactions of etcd.
+
+A claim is a key with a lease. Its fence is the revision that made it, its version the one that wrote it last: etcd has
+one number for all writes, so both only rise. What needs a session asks in the same transaction whether it lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rota.coordinators.etcd.address import address_of
+from rota.coordinators.etcd.bounds import bounded
+from rota.coordinators.etcd.reading import Reader
+from rota.coordinators.etcd.session import EtcdSession, name_of
+from rota.coordinators.etcd.steps import TXN, batches, claiming, deleting, holding, leased_by, putting, written_at
+from rota.coordinators.etcd.watch import Watcher
+from rota.coordinators.etcd.wire import Done, Op, Txn
+from rota.errors import CoordinatorError, CoordinatorRefused, SessionLost
+from rota.model.entry import Entry, check_keys, check_values
+from rota.ports import Clock
+
+if TYPE_CHECKING:
+    from rota.coordinators.etcd.gateway import Gateway
+
+CLOSE_S = 2.0
+"""How long a client that goes waits for its leave."""
+
+
+class EtcdCoordinator:
+    """One client of etcd. Nothing is sent before the first verb."""
+
+    def __init__(self, url: str, clock: Clock, *, namespace: str, ttl_s: float) -> None:
+        prefix = f"{namespace}/"
+        self._prefix = prefix
+        self._gateway = _gateway(url)
+        self._session = EtcdSession(self._gateway, clock, prefix, ttl_s=ttl_s)
+        self._reader = Reader(self._gateway, prefix)
+        self._watcher = Watcher(self._gateway, clock, prefix)
+        self.ttl_s = ttl_s
+
+    @property
+    def session(self) -> str | None:
+        return name_of(self._session.lease) if self._session.lease else None
+
+    @property
+    def believed_until_s(self) -> float:
+        return self._session.believed_until_s
+
+    @bounded
+    async def join(self) -> str:
+        return name_of(await self._session.begin())
+
+    @bounded
+    async def renew(self) -> bool:
+        return await self._session.renew()
+
+    @bounded
+    async def leave(self) -> None:
+        await self._session.end()
+
+    @bounded
+    async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
+        _check(values)
+        lease = self._session.living()
+        won: dict[str, int] = {}
+        for batch in batches((key, value.encode()) for key, value in values.items()):
+            done = await self._while_living(lease, (claiming(self._at(key), value, lease) for key, value in batch))
+            won.update(_won((key for key, _ in batch), done, lease))
+        return won
+
+    @bounded
+    async def release(self, fences: Mapping[str, int]) -> None:
+        lease = self._session.living()
+        for batch in batches((key, b"") for key in fences):
+            places = ((self._at(key), fences[key]) for key, _ in batch)
+            await self._while_living(lease, (holding(place, fence, lease, deleting(place)) for place, fence in places))
+
+    @bounded
+    async def update(self, key: str, fence: int, value: str) -> bool:
+        _check({key: value})
+        lease, place = self._session.living(), self._at(key)
+        step = holding(place, fence, lease, putting(place, value.encode(), lease))
+        done = await self._while_living(lease, [step])
+        return done.responses[0].response_txn.succeeded
+
+    @bounded
+    async def get(self, key: str) -> Entry | None:
+        return await self._reader.entry(key)
+
+    @bounded
+    async def read(self, folder: str) -> tuple[Entry, ...]:
+        return await self._reader.entries(folder)
+
+    @bounded
+    async def keys(self, folder: str) -> frozenset[str]:
+        return await self._reader.keys(folder)
+
+    @bounded
+    async def put(self, key: str, value: str, *, version: int | None = None) -> int | None:
+        _check({key: value})
+        place = self._at(key)
+        read = () if version is None else (written_at(place, version),)
+        txn = Txn(compare=(leased_by(place, 0), *read), success=(putting(place, value.encode()),))
+        done = await self._gateway.ask(TXN, txn, Done, again=version is None)
+        return done.header.revision if done.succeeded else None
+
+    @bounded
+    async def delete(self, key: str, version: int) -> bool:
+        place = self._at(key)
+        txn = Txn(compare=(written_at(place, version),), success=(deleting(place),))
+        done = await self._gateway.ask(TXN, txn, Done)
+        return done.succeeded and done.responses[0].response_delete_range.deleted > 0
+
+    def listen(self, folder: str, wake: Callable[[], None]) -> None:
+        self._watcher.listen(folder, wake)
+
+    async def close(self) -> None:
+        try:
+            await self._watcher.close()
+            with suppress(CoordinatorError, TimeoutError):  # its lease ends by itself
+                async with asyncio.timeout(CLOSE_S):
+                    await self._session.end()
+        finally:
+            await self._gateway.close()
+
+    async def _while_living(self, lease: int, steps: Iterable[Op]) -> Done:
+        """Do steps together, if the session lives; to do them twice does no harm."""
+        txn = Txn(compare=(self._session.lives(lease),), success=tuple(steps))
+        done = await self._gateway.ask(TXN, txn, Done, again=True)
+        if not done.succeeded:
+            self._session.over(lease)
+            raise SessionLost("the session of this node is over")
+        return done
+
+    def _at(self, key: str) -> bytes:
+        return f"{self._prefix}{key}".encode()
+
+
+def _gateway(url: str) -> Gateway:
+    address = address_of(url)
+    try:
+        from rota.coordinators.etcd.gateway import Gateway
+    except ModuleNotFoundError:
+        raise CoordinatorRefused("what speaks to etcd is not installed: pip install 'rota[etcd]'") from None
+    return Gateway(address)
+
+
+def _won(keys: Iterable[str], done: Done, lease: int) -> Iterator[tuple[str, int]]:
+    """The keys that this lease has now, with the revisions that made them."""
+    for key, result in zip(keys, done.responses, strict=True):
+        step = result.response_txn
+        if step.succeeded:
+            yield key, done.header.revision
+            continue
+        for found in step.responses[0].response_range.kvs:
+            if found.lease == lease:
+                yield key, found.create_revision
+
+
+def _check(values: Mapping[str, str]) -> None:
+    check_keys(values)
+    check_values(values.values())

@@ -1,0 +1,164 @@
+"""The messages of etcd's gateway that we use, in its own words.
+
+Bytes are base64 in JSON, and its long numbers are texts: msgspec does both. What has its
+default is left out, both ways.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from rota.model.value import Value
+
+R = TypeVar("R")
+
+
+class Header(Value, frozen=True, kw_only=True):
+    revision: int = 0
+
+
+class KeyValue(Value, frozen=True, kw_only=True):
+    key: bytes = b""
+    value: bytes = b""
+    create_revision: int = 0
+    mod_revision: int = 0
+    lease: int = 0
+
+
+class Range(Value, frozen=True, kw_only=True):
+    key: bytes
+    range_end: bytes = b""
+    limit: int = 0
+    revision: int = 0
+    keys_only: bool = False
+
+
+class Ranged(Value, frozen=True, kw_only=True):
+    header: Header = Header()
+    kvs: tuple[KeyValue, ...] = ()
+    more: bool = False
+
+
+class Put(Value, frozen=True, kw_only=True):
+    key: bytes
+    value: bytes = b""
+    lease: int = 0
+
+
+class DeleteRange(Value, frozen=True, kw_only=True):
+    key: bytes
+
+
+class Deleted(Value, frozen=True, kw_only=True):
+    deleted: int = 0
+
+
+class Compare(Value, frozen=True, kw_only=True):
+    """One condition on a key; a key that is not there has 0 everywhere."""
+
+    key: bytes
+    target: str
+    result: str = "EQUAL"
+    create_revision: int | None = None
+    mod_revision: int | None = None
+    lease: int | None = None
+
+
+class Txn(Value, frozen=True, kw_only=True):
+    compare: tuple[Compare, ...] = ()
+    success: tuple[Op, ...] = ()
+    failure: tuple[Op, ...] = ()
+
+
+class Op(Value, frozen=True, kw_only=True):
+    """One of these."""
+
+    request_range: Range | None = None
+    request_put: Put | None = None
+    request_delete_range: DeleteRange | None = None
+    request_txn: Txn | None = None
+
+
+class Done(Value, frozen=True, kw_only=True):
+    """What became of a transaction."""
+
+    header: Header = Header()
+    succeeded: bool = False
+    responses: tuple[Result, ...] = ()
+
+
+class Result(Value, frozen=True, kw_only=True):
+    """One of these."""
+
+    response_range: Ranged = Ranged()
+    response_delete_range: Deleted = Deleted()
+    response_txn: Done = Done()
+
+
+class Lease(Value, frozen=True, kw_only=True):
+    """A wish for a lease, or about one, and what is answered to it."""
+
+    id: int = msgspec.field(name="ID", default=0)
+    ttl: int = msgspec.field(name="TTL", default=0)
+
+
+class Renewed(Value, frozen=True, kw_only=True):
+    result: Lease
+
+
+class Authenticate(Value, frozen=True, kw_only=True):
+    name: str
+    password: str
+
+
+class Authenticated(Value, frozen=True, kw_only=True):
+    token: str = ""
+
+
+class Create(Value, frozen=True, kw_only=True):
+    key: bytes
+    range_end: bytes
+    start_revision: int = 0
+    fragment: bool = False
+    """Cut long news into pieces: else they could be as long as many values."""
+
+
+class WatchRequest(Value, frozen=True, kw_only=True):
+    create_request: Create
+
+
+class Changed(Value, frozen=True, kw_only=True):
+    """A key without its value, which nobody needs who only wakes others."""
+
+    key: bytes = b""
+    mod_revision: int = 0
+
+
+class EtcdEvent(Value, frozen=True, kw_only=True):
+    kv: Changed = Changed()
+
+
+class News(Value, frozen=True, kw_only=True):
+    header: Header = Header()
+    created: bool = False
+    canceled: bool = False
+    compact_revision: int = 0
+    cancel_reason: str = ""
+    fragment: bool = False
+    events: tuple[EtcdEvent, ...] = ()
+
+
+class WatchAnswer(Value, frozen=True, kw_only=True):
+    result: News
+
+
+_decoder: Any = cache(lambda kind: msgspec.json.Decoder(kind, strict=False))
+
+
+def decode(data: bytes, kind: type[R]) -> R:
+    """Read a message. Raises msgspec.DecodeError for what is none."""
+    message: R = _decoder(kind).decode(data)
+    return message

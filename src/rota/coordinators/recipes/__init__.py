@@ -1,0 +1,1 @@
+"""What is built on the coordinator port: locks, elections, notices."""

@@ -1,0 +1,1 @@
+"""The coordinator that comes with a SQL store."""
