@@ -1,0 +1,219 @@
+"""The attempts of a runner: each one that is added is reported as ended exactly once.
+
+    add ──> waiting ──> in a process ──> started ──warn──> ... ──timeout or cancel──> asked to end ──grace──> killed
+               `───────────`────────────────`──────────────────────────`───────────────────`──> ended
+
+It sets the timers of each attempt, and reports starts and ends to the listener in batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rota.execution.attempt_outcome import AttemptOutcome
+from rota.execution.live_attempt import KILL, TERMINATE, TIMEOUT, WARN, LiveAttempt
+from rota.execution.log_writer import LogWriter
+from rota.execution.timers import Timers
+from rota.model.run import LogKey
+from rota.model.states import Outcome
+from rota.model.work import Attempt, AttemptEnd
+from rota.ports import Listener
+
+REPORT_S = 0.005
+"""How long a start may wait to be reported. An attempt that ends earlier is reported once, and needs no timer."""
+LOG_WAIT_S = 2.0
+"""How long the end of an attempt waits for its output to be written."""
+
+
+class AttemptTable:
+    """The attempts that are waiting or running, and the ends that are not reported yet."""
+
+    def __init__(
+        self, listener: Listener, loop: asyncio.AbstractEventLoop, timers: Timers, log_writer: LogWriter
+    ) -> None:
+        self._listener = listener
+        self._loop = loop
+        self._timers = timers
+        self._log_writer = log_writer
+        self._lives: dict[int, LiveAttempt] = {}
+        self._closing: set[_ClosingLog] = set()
+        self._newly_started: dict[int, LiveAttempt] = {}
+        self._ended: list[AttemptEnd] = []
+        self._reporting = False
+
+    @property
+    def live(self) -> Sequence[LiveAttempt]:
+        return list(self._lives.values())
+
+    @property
+    def unreported(self) -> set[tuple[int, int]]:
+        """The attempts (item, token) whose end was not reported yet."""
+        lives = [*self._lives.values(), *(it.live for it in self._closing)]
+        return {(live.attempt.item_id, live.attempt.token) for live in lives}
+
+    def add(self, attempt: Attempt) -> LiveAttempt | None:
+        """Add an attempt. If another attempt at the same item is still here, report it as lost and return none."""
+        live = LiveAttempt(attempt, self._on_step)
+        if attempt.item_id in self._lives:
+            self._report_end(
+                live, AttemptOutcome(Outcome.LOST, message="an earlier attempt at this item is still ending here"), None
+            )
+            return None
+        self._lives[attempt.item_id] = live
+        return live
+
+    def started(self, live: LiveAttempt, at_s: float) -> None:
+        """Its first line has run: its timeout counts from `at_s`."""
+        live.started_s = at_s
+        if not self._newly_started:
+            self._loop.call_later(REPORT_S, self._report_starts)
+        self._newly_started[live.attempt.item_id] = live
+        if live.stop_reason is not None and live.process is not None:
+            live.process.stop(live)
+
+    def print(self, live: LiveAttempt, data: bytes) -> None:
+        """Keep what the attempt has printed."""
+        if live.output is None:
+            attempt = live.attempt
+            live.output = self._log_writer.output(LogKey(attempt.run_id, attempt.item_id, attempt.attempt))
+        live.output.add(data)
+
+    def ask_to_end(self, live: LiveAttempt, why: Outcome) -> None:
+        """Ask it to end; signal it after half of its grace, kill it after all of it."""
+        if live.stop_reason is not None:
+            return
+        live.stop_reason = why
+        live.asked_s = self._loop.time()
+        if live.process is None:
+            self.end(live, AttemptOutcome(why, "cancel", "was cancelled before it started"), None)
+            return
+        live.process.stop(live)
+        self._set(live, live.asked_s + live.attempt.grace_s / 2, TERMINATE)
+        self._set(live, live.asked_s + live.attempt.grace_s, KILL)
+
+    def cancel(self, item_id: int) -> None:
+        if (live := self._lives.get(item_id)) is not None:
+            self.ask_to_end(live, Outcome.CANCELLED)
+
+    def end(self, live: LiveAttempt, outcome: AttemptOutcome, ended_s: float | None) -> None:
+        """Report its end, after its output was written if that takes no longer than LOG_WAIT_S."""
+        if live.over:
+            return
+        live.over = True
+        self._lives.pop(live.attempt.item_id, None)
+        self._newly_started.pop(live.attempt.item_id, None)
+        if live.timers_set:
+            self._timers.dropped(live.timers_set)
+        if live.output is None:
+            self._report_end(live, outcome, ended_s)
+        else:
+            self._closing.add(_ClosingLog(self, live, outcome, ended_s or self._loop.time()))
+
+    def report_ends(self) -> None:
+        """Report the ends that were collected."""
+        self._reporting = False
+        ended, self._ended = self._ended, []
+        if ended:
+            self._listener.ended(ended)
+
+    def close(self) -> None:
+        """Report every end now, also of attempts whose output is still being written."""
+        for closing in list(self._closing):
+            closing.on_timer(0)
+        self.report_ends()
+
+    def close_log(self, closing: _ClosingLog) -> None:
+        self._timers.at(self._loop.time() + LOG_WAIT_S, closing)
+
+    def closed_log(
+        self, closing: _ClosingLog, live: LiveAttempt, outcome: AttemptOutcome, ended_s: float, size: int
+    ) -> None:
+        self._closing.discard(closing)
+        self._timers.dropped()
+        self._report_end(live, outcome, ended_s, size)
+
+    def _report_end(
+        self, live: LiveAttempt, outcome: AttemptOutcome, ended_s: float | None, log_bytes: int = 0
+    ) -> None:
+        attempt = live.attempt
+        self._ended.append(
+            AttemptEnd(
+                item_id=attempt.item_id,
+                attempt=attempt.attempt,
+                outcome=outcome.outcome,
+                started_s=live.started_s,
+                ended_s=self._loop.time() if ended_s is None else ended_s,
+                code=outcome.code,
+                cause=outcome.cause,
+                message=outcome.message,
+                result=outcome.result,
+                log_bytes=log_bytes,
+                late_s=outcome.late_s,
+            )
+        )
+        self._report_soon()
+
+    def _report_starts(self) -> None:
+        """Report what has started and still runs, and set its timers."""
+        started, self._newly_started = self._newly_started, {}
+        for live in started.values():
+            self._watch(live)
+        if started:
+            self._listener.started(
+                [(item_id, live.attempt.attempt, live.started_s or 0.0) for item_id, live in started.items()]
+            )
+
+    def _watch(self, live: LiveAttempt) -> None:
+        attempt = live.attempt
+        started_s = live.started_s or 0.0
+        if attempt.timeout_s is not None:
+            self._set(live, started_s + attempt.timeout_s, TIMEOUT)
+        if attempt.warn_s is not None:
+            self._set(live, started_s + attempt.warn_s, WARN)
+
+    def _report_soon(self) -> None:
+        if not self._reporting:
+            self._reporting = True
+            self._loop.call_soon(self.report_ends)
+
+    def _set(self, live: LiveAttempt, when: float, step: int) -> None:
+        live.timers_set += 1
+        self._timers.at(when, live, step)
+
+    def _on_step(self, live: LiveAttempt, step: int) -> None:
+        attempt = live.attempt
+        if step == WARN:
+            message = f"takes longer than {attempt.warn_s or 0:g} s"
+            self._listener.warned(attempt.item_id, attempt.attempt, message)
+        elif step == TIMEOUT:
+            self.ask_to_end(live, Outcome.TIMED_OUT)
+        elif step == TERMINATE and live.process is not None:
+            live.process.terminate(live)
+        elif live.process is not None:
+            live.process.kill(live)
+
+
+class _ClosingLog:
+    """An attempt that has ended, while its output is still being written."""
+
+    __slots__ = ("_attempts", "_ended_s", "_outcome", "live", "over")
+
+    def __init__(self, attempts: AttemptTable, live: LiveAttempt, outcome: AttemptOutcome, ended_s: float) -> None:
+        self.over = False
+        self._attempts = attempts
+        self.live = live
+        self._outcome = outcome
+        self._ended_s = ended_s
+        assert live.output is not None
+        live.output.finish(self._done)
+        attempts.close_log(self)
+
+    def on_timer(self, step: int) -> None:
+        assert self.live.output is not None
+        self._done(self.live.output.size)
+
+    def _done(self, size: int) -> None:
+        if not self.over:
+            self.over = True
+            self._attempts.closed_log(self, self.live, self._outcome, self._ended_s, size)

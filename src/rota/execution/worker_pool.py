@@ -1,0 +1,183 @@
+"""A pool of equal worker processes, and the attempts that wait for one of them.
+
+A worker with room takes what waits. While something waits, more workers are started, a few at a time: so short items
+are done by the workers that exist, and long ones soon get a worker each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from rota.execution.attempt_outcome import AttemptOutcome
+from rota.execution.file_versions import AGE_S, FileVersion, FileVersions
+from rota.execution.isolation.tree_order import TreeSpec
+from rota.execution.live_attempt import LiveAttempt
+from rota.execution.process_limit import ProcessLimit
+from rota.execution.runner_parts import RunnerParts
+from rota.execution.worker_process import FILES_MAX, WorkerProcess
+from rota.execution.worker_protocol import Setup, WorkerTask
+
+AGAIN_S = 1.0
+"""How long to wait before starting another worker after one could not be started."""
+
+
+class Route(NamedTuple):
+    """Where the attempts of a task go."""
+
+    pool: WorkerPool
+    task: WorkerTask
+
+
+class WorkerPool:
+    """Worker processes of one tenant, for one app, under the same bounds."""
+
+    over = False
+
+    def __init__(
+        self,
+        parts: RunnerParts,
+        process_limit: ProcessLimit,
+        spec: TreeSpec,
+        setup: Setup,
+        file_versions: FileVersions,
+        starting_max: int,
+    ) -> None:
+        self._parts = parts
+        self._process_limit = process_limit
+        self._spec = spec
+        self._setup = setup
+        self._starting_max = starting_max
+        self._file_versions = file_versions
+        self._look_s = 0.0
+        self._waiting: deque[tuple[LiveAttempt, WorkerTask]] = deque()
+        self._workers: dict[WorkerProcess, asyncio.Task[None]] = {}
+        self._free: list[WorkerProcess] = []
+        self._starting = 0
+        self._started_count = 0
+        self._is_waiting_to_retry = False
+
+    @property
+    def workers(self) -> list[WorkerProcess]:
+        return list(self._workers)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._workers and not self._waiting
+
+    def add(self, live: LiveAttempt, task: WorkerTask) -> None:
+        """Let an attempt wait for a worker; the caller calls `pump` afterwards."""
+        self._waiting.append((live, task))
+
+    def pump(self) -> None:
+        """Give what waits to workers that have room; start more workers if that is not enough."""
+        waiting, free = self._waiting, self._free
+        if waiting:
+            self._retire_changed()
+        while waiting and free:
+            worker = free[-1]
+            if worker.is_retiring or worker.over or worker.room == 0:
+                free.pop()
+                continue
+            if batch := self._batch(worker.room):
+                worker.give(batch)
+        if waiting:
+            self._start_workers()
+
+    def freed(self, worker: WorkerProcess) -> None:
+        if self._workers.get(worker) is not None and worker not in self._free:
+            self._free.append(worker)
+        if self._starting:
+            self._count_starting()
+        self.pump()
+        if worker.busy == 0 and not worker.is_retiring and self._process_limit.should_free_one():
+            worker.retire()
+
+    def gone(self, worker: WorkerProcess, start_failure: AttemptOutcome | None) -> None:
+        if self._workers.pop(worker, None) is None:
+            return
+        self._count_starting()
+        if start_failure is not None:
+            self._not_started(start_failure)
+        self._process_limit.give_back()
+        self.pump()
+
+    def on_timer(self, what: int) -> None:
+        """Try again to start workers."""
+        self._is_waiting_to_retry = False
+        self.pump()
+
+    def idle(self) -> list[WorkerProcess]:
+        """The workers with nothing to do, the longest idle first."""
+        found = [worker for worker in self._free if worker.busy == 0 and not worker.is_retiring and not worker.over]
+        return sorted(found, key=lambda worker: worker.idle_since)
+
+    def kill(self) -> None:
+        self._waiting.clear()
+        for worker in self._workers:
+            worker.kill()
+
+    async def see_gone(self) -> None:
+        if self._workers:
+            await asyncio.wait(self._workers.values())
+
+    def _batch(self, room: int) -> list[tuple[LiveAttempt, WorkerTask]]:
+        waiting = self._waiting
+        batch: list[tuple[LiveAttempt, WorkerTask]] = []
+        while waiting and len(batch) < room:
+            entry = waiting.popleft()
+            if not entry[0].over:
+                batch.append(entry)
+        return batch
+
+    def _retire_changed(self) -> None:
+        """Retire workers that have loaded an older version of the app, or of a module in its folder."""
+        now = self._parts.loop.time()
+        if now < self._look_s:
+            return
+        self._look_s = now + AGE_S
+        for worker in list(self._workers):
+            if not worker.is_retiring and any(
+                self._file_versions.of(file, now) != look for file, look in worker.files.items()
+            ):
+                worker.retire()
+
+    def _files(self) -> dict[str, FileVersion]:
+        """The current versions of the files that a new worker is known to load."""
+        now = self._parts.loop.time()
+        known = sorted({file for worker in self._workers for file in worker.files})[:FILES_MAX]
+        return {file: self._file_versions.of(file, now) for file in (*known, *filter(None, [self._setup.app]))}
+
+    def _start_workers(self) -> None:
+        while (
+            not self._is_waiting_to_retry
+            and self._starting < self._starting_max
+            and len(self._waiting) > self._starting * self._setup.concurrency
+            and self._process_limit.take(self)
+        ):
+            self._starting += 1
+            self._started_count += 1
+            spec = TreeSpec(
+                argv=self._spec.argv,
+                env=self._spec.env,
+                bounds=self._spec.bounds,
+                hold_s=self._spec.hold_s,
+                label=f"{self._spec.label}.{self._started_count}",
+                channel=True,
+            )
+            worker = WorkerProcess(self._parts, self, spec, self._setup, self._files())
+            self._workers[worker] = self._parts.loop.create_task(worker.run())
+
+    def _count_starting(self) -> None:
+        self._starting = sum(not worker.is_ready for worker in self._workers)
+
+    def _not_started(self, why: AttemptOutcome) -> None:
+        """A worker could not be started. What waits here waits for other workers; without any, it ends."""
+        if any(worker.is_ready and not worker.is_retiring for worker in self._workers):
+            self._is_waiting_to_retry = True
+            self._parts.timers.at(self._parts.loop.time() + AGAIN_S, self)
+            return
+        waiting, self._waiting = self._waiting, deque()
+        for live, _ in waiting:
+            self._parts.attempts.end(live, why, None)
