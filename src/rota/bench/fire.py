@@ -14,6 +14,7 @@ from rota.config import SchedulerConfig
 from rota.control import Control
 from rota.errors import Refused
 from rota.loops.scheduler import Scheduler
+from rota.loops.signals import Signals
 from rota.model.job import Definition, Task
 from rota.model.plan import Committed, JobFilter, RunFilter
 from rota.model.trigger import Cron, Schedule
@@ -87,7 +88,9 @@ async def _fire(
         if len(lateness) >= jobs:
             all_fired.set()
 
-    scheduler = Scheduler(store, clock, SchedulerConfig(), on_fired=note)
+    signals = Signals()
+    signals.fired.on(note)
+    scheduler = Scheduler(store, clock, SchedulerConfig(), signals=signals)
     task = asyncio.create_task(scheduler.run())
     try:
         async with asyncio.timeout((slot_at - read).total_seconds() + patience_s):

@@ -20,7 +20,7 @@ CALLS_AT_ONCE = 2
 PACED_AT_ONCE = 4
 
 
-class Crowd(Value, frozen=True, kw_only=True):
+class BenchTenants(Value, frozen=True, kw_only=True):
     """The tenants and what they may use. With `skew_cap`, half of all items are the first tenant's, under that cap."""
 
     tenants: int
@@ -55,7 +55,7 @@ class Crowd(Value, frozen=True, kw_only=True):
 class Offer:
     """Assigns items of a crowd to a store, and remembers the runs that came of it."""
 
-    def __init__(self, store: Store, clock: Clock, crowd: Crowd) -> None:
+    def __init__(self, store: Store, clock: Clock, crowd: BenchTenants) -> None:
         self._store = store
         self._clock = clock
         self._crowd = crowd

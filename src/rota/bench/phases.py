@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event
 
 from rota.bench import judge
 from rota.bench.fleet import Fleet, FleetPlan
-from rota.bench.offer import NOOP, STAMP, Crowd, Offer
+from rota.bench.offer import NOOP, STAMP, BenchTenants, Offer
 from rota.bench.plain import Plain
 from rota.bench.raw import ATTEMPT, ITEM, QUEUE, Sample
 from rota.model.value import Value
@@ -27,7 +27,7 @@ class DispatchWish(Value, frozen=True, kw_only=True):
     """What shall be measured."""
 
     items: int
-    crowd: Crowd
+    crowd: BenchTenants
     nodes: int
     seats: int
     seconds: float

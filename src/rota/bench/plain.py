@@ -62,14 +62,14 @@ async def connect(url: str) -> Plain:
     parsed = make_url(url)
     match parsed.get_backend_name():
         case "sqlite":
-            return SQLite(parsed)
+            return PlainSQLite(parsed)
         case "postgresql":
-            return await PostgreSQL.open(parsed)
+            return await PlainPostgreSQL.open(parsed)
         case _:
-            return await MySQL.open(parsed)
+            return await PlainMySQL.open(parsed)
 
 
-class PostgreSQL:
+class PlainPostgreSQL:
     """Arrays, one for each column, so that a statement is the same for any number of rows."""
 
     parallel = 4
@@ -79,7 +79,7 @@ class PostgreSQL:
         self._types: dict[str, dict[str, str]] = {}
 
     @classmethod
-    async def open(cls, url: URL) -> PostgreSQL:
+    async def open(cls, url: URL) -> PlainPostgreSQL:
         import asyncpg
 
         ssl = url.query.get("ssl")
@@ -133,7 +133,7 @@ class PostgreSQL:
         return self._types[table]
 
 
-class MySQL:
+class PlainMySQL:
     """Statements of many rows."""
 
     parallel = 4
@@ -142,7 +142,7 @@ class MySQL:
         self._conn = conn
 
     @classmethod
-    async def open(cls, url: URL) -> MySQL:
+    async def open(cls, url: URL) -> PlainMySQL:
         import asyncmy
 
         return cls(
@@ -200,7 +200,7 @@ class MySQL:
             await cursor.execute(sql, values)
 
 
-class SQLite:
+class PlainSQLite:
     """One writer, in this thread: a file has only one anyway."""
 
     parallel = 1

@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
-from rota.cli.given import LIMIT
+from rota.cli.arguments import LIMIT
+from rota.cli.format import channel_words, count, cut
 from rota.cli.lazy import Group, Seconds
 from rota.cli.output import as_json, said, say, say_json, table
 from rota.cli.session import Session, ask
-from rota.cli.words import channel_words, count, cut, iso, short
 from rota.control import RuleState
+from rota.control.shapes.alarms import alarm_shape, rule_shape
+from rota.control.shapes.values import short
 from rota.errors import InvalidInput
 from rota.model.alarm import LATE_S, MERGE_S, Alarm, AlarmRule, ChannelKind, Delivery
 
@@ -60,7 +62,7 @@ def set_(ctx: click.Context, /, **given: Any) -> None:
         return await session.control.set_alarm(way, _argv(to) if way == ChannelKind.COMMAND else to, **given)
 
     rule = ask(ctx, work)
-    shown = _shape(RuleState(rule)) | ({"secret": rule.channel.secret} if rule.channel.secret else {})
+    shown = rule_shape(RuleState(rule)) | ({"secret": rule.channel.secret} if rule.channel.secret else {})
     signed = f"\nit is signed with the secret {rule.channel.secret}" if rule.channel.secret else ""
     said(ctx, shown, f"rule {rule.name}: {_kinds(rule)} in {rule.scope} to {channel_words(rule.channel)}{signed}")
 
@@ -75,7 +77,7 @@ def list_(ctx: click.Context) -> None:
 
     found = ask(ctx, work)
     if as_json(ctx):
-        say_json([_shape(it) for it in found])
+        say_json([rule_shape(it) for it in found])
     elif not found:
         say("nobody is told of anything; begin with: rota alarm set --mail you@example.com")
     else:
@@ -121,7 +123,7 @@ def history(ctx: click.Context, limit: int) -> None:
 
     alarms, told = ask(ctx, work)
     if as_json(ctx):
-        say_json([_alarm_shape(it, told.get(it.id, [])) for it in alarms])
+        say_json([alarm_shape(it, told.get(it.id, [])) for it in alarms])
     elif not alarms:
         say("no alarms")
     else:
@@ -152,45 +154,6 @@ def _row(it: RuleState) -> tuple[str, ...]:
         str(it.pending),
         said_last,
     )
-
-
-def _shape(it: RuleState) -> dict[str, object]:
-    rule, last = it.rule, it.last
-    return {
-        "name": rule.name,
-        "scope": rule.scope,
-        "kinds": [str(kind) for kind in rule.kinds],
-        "channel": str(rule.channel.kind),
-        "to": list(rule.channel.to),
-        "merge_s": rule.merge_s,
-        "late_s": rule.late_s,
-        "since_at": iso(rule.since_at),
-        "pending": it.pending,
-        "last": None if last is None else _delivery_shape(last),
-    }
-
-
-def _delivery_shape(it: Delivery) -> dict[str, object]:
-    return {
-        "rule": it.rule,
-        "tries": it.tries,
-        "arrived": it.arrived,
-        "answer": it.answer,
-        "ended_at": iso(it.ended_at),
-    }
-
-
-def _alarm_shape(it: Alarm, told: list[Delivery]) -> dict[str, object]:
-    return {
-        "key": it.key,
-        "kind": str(it.kind),
-        "at": iso(it.at),
-        "scope": it.scope,
-        "text": it.text,
-        "open": it.is_open,
-        "run": it.run_id,
-        "told": [_delivery_shape(one) for one in told],
-    }
 
 
 def _told(told: list[Delivery]) -> str:

@@ -96,11 +96,11 @@ def _wish(
     seconds: float,
     idle_starts: int,
 ) -> DispatchWish:
-    from rota.bench.offer import Crowd
+    from rota.bench.offer import BenchTenants
     from rota.bench.phases import DispatchWish
 
     count = nodes or (1 if url.startswith("sqlite:") else 2)
-    crowd = Crowd(
+    crowd = BenchTenants(
         tenants=tenants,
         capacity=capacity,
         cap=max(3 * capacity // tenants, 1),

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from rota.cli.faults import OK, UNHEALTHY
+from rota.cli.format import count
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, facts, say, say_json
 from rota.cli.progress import patiently
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
-from rota.cli.shapes import Shape
-from rota.cli.words import count
 from rota.control import Finding, Severity
+from rota.control.shapes.cluster import examined_shape
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -37,7 +37,7 @@ def doctor(ctx: click.Context, repair: bool) -> int:
     found, done = ask(ctx, work, coordinated=True)
     bad = any(it.severity is Severity.ERROR for it in found)
     if as_json(ctx):
-        say_json({"findings": [_shape(it) for it in found], "repaired": list(done), "healthy": not bad})
+        say_json(examined_shape(found, done, healthy=not bad))
     else:
         _show(found, done)
     return UNHEALTHY if bad else OK
@@ -57,8 +57,3 @@ def _lines(it: Finding) -> list[tuple[str | Text, str]]:
     """What it is, and indented why it matters and what to do."""
     what = f"{it.about}: {it.what}" if it.about else it.what
     return [(coloured(it.severity), what), ("", f"  why: {it.why}"), *([("", f"  do:  {it.todo}")] if it.todo else [])]
-
-
-def _shape(it: Finding) -> Shape:
-    named = {"severity": str(it.severity), "code": it.code, "about": it.about or None}
-    return {**named, "what": it.what, "why": it.why, "todo": it.todo or None}

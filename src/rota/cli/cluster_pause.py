@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
 from rota.cli.lazy import Command
 from rota.cli.output import said
 from rota.cli.session import Session, ask
-from rota.cli.shapes import Shape
-from rota.cli.words import iso
+from rota.control.shapes.cluster import paused_shape
 from rota.errors import InvalidInput
 from rota.model.cluster import Hold
 
@@ -31,7 +28,7 @@ def pause(ctx: click.Context, tenant: str | None, project: str | None) -> None:
         return await session.control.hold(*scope)
 
     held = ask(ctx, work)
-    said(ctx, _answer(scope, held), f"{_name(scope)} is paused")
+    said(ctx, paused_shape(*scope, held), f"{_name(scope)} is paused")
 
 
 @click.command(cls=Command)
@@ -48,7 +45,7 @@ def resume(ctx: click.Context, tenant: str | None, project: str | None) -> None:
     was, held = ask(ctx, work)
     still = f"; still paused: {', '.join(map(str, held))}" if held else ""
     text = f"{_name(scope)} is resumed{still}" if was else f"{_name(scope)} was not paused{still}"
-    said(ctx, {**_answer(scope, held), "was_paused": was}, text)
+    said(ctx, {**paused_shape(*scope, held), "was_paused": was}, text)
 
 
 def _scope(tenant: str | None, project: str | None) -> tuple[str, str]:
@@ -65,11 +62,3 @@ def _scope(tenant: str | None, project: str | None) -> tuple[str, str]:
 
 def _name(scope: tuple[str, str]) -> str:
     return str(Hold(tenant=scope[0], project=scope[1]))
-
-
-def _answer(scope: tuple[str, str], held: Sequence[Hold]) -> Shape:
-    return {"tenant": scope[0] or None, "project": scope[1] or None, "paused": [hold_shape(it) for it in held]}
-
-
-def hold_shape(it: Hold) -> Shape:
-    return {"tenant": it.tenant or None, "project": it.project or None, "at": iso(it.held_at), "actor": it.actor}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from rota.cli.format import count
 from rota.cli.lazy import Command, Seconds
 from rota.cli.output import as_json, say, say_json, table
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
-from rota.cli.shapes import Shape
-from rota.cli.words import count
 from rota.control import ClusterFacts, Rebalance
+from rota.control.shapes.cluster import rebalanced_shape
 
 WAIT_S = 60.0
 
@@ -39,7 +39,7 @@ def rebalance(ctx: click.Context, dry_run: bool, no_wait: bool, within: float) -
 
     seen, plan, there = ask(ctx, work, coordinated=True)
     if as_json(ctx):
-        say_json(_shape(seen, plan, there, dry_run=dry_run))
+        say_json(rebalanced_shape(seen, plan, there, dry_run=dry_run))
         return
     heads = ["SCHEDULER", "HELD BEFORE", "HELD AFTER (X)", "LIMIT (N)", "ALARM (M)"]
     table(heads, [tuple(map(str, row)) for row in _rows(seen, plan)])
@@ -68,15 +68,3 @@ def _summary(plan: Rebalance, there: int, *, dry_run: bool, waited: bool) -> str
     if not waited:
         return f"{count(total, 'job')} told to move"
     return f"{count(total, 'job')} moved" if there == total else f"{there} of {total} jobs have arrived so far"
-
-
-def _shape(seen: ClusterFacts, plan: Rebalance, there: int, *, dry_run: bool) -> Shape:
-    names = ("name", "held_before", "held_after", "limit", "alarm")
-    rows = [dict(zip(names, row, strict=True)) for row in _rows(seen, plan)]
-    moves = [{"job_id": it.job_id, "from": it.giver, "to": it.receiver} for it in plan.shifts]
-    return {
-        "schedulers": [{**row, "alarm": None if row["alarm"] == "-" else row["alarm"]} for row in rows],
-        "moves": moves,
-        "dry_run": dry_run,
-        "arrived": there,
-    }

@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.cluster_pause import hold_shape
+from rota.cli.format import count
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, facts, say, say_json, table
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
-from rota.cli.shapes import Shape
-from rota.cli.words import count, iso, short
 from rota.control import ClusterFacts
+from rota.control.shapes.cluster import FIRST, cluster_shape
+from rota.control.shapes.values import short
 from rota.model.cluster import Drain, Peer, Placement
 from rota.model.job import JobName
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-FIRST = 10
-"""How many jobs are named where there may be many."""
 
 
 @click.command(cls=Command)
@@ -121,49 +118,3 @@ def _row(seen: ClusterFacts, peer: Peer) -> tuple[str | Text, ...]:
 
 def _or_dash(number: int | None) -> str:
     return "-" if number is None else str(number)
-
-
-def cluster_shape(seen: ClusterFacts, names: Mapping[int, JobName]) -> Shape:
-    """The JSON of the cluster."""
-    first = [str(names.get(it, it)) for it in seen.unowned[:FIRST]]
-    return {
-        "at": iso(seen.now),
-        "placement": None if seen.placement is None else str(seen.placement),
-        "jobs": len(seen.jobs),
-        "active": len(seen.active),
-        "spare": seen.spare if seen.placement is Placement.CLAIM else None,
-        "margin": seen.margin if seen.placement is Placement.CLAIM else None,
-        "unowned": {"count": len(seen.unowned), "first": first},
-        "leader": seen.leader,
-        "epoch": None if seen.plan is None else seen.plan.epoch,
-        "schedulers": [_peer_shape(seen, peer) for peer in seen.peers],
-        "handovers": [
-            {"job_id": job_id, "from": giver, "to": it.to, "force": it.force}
-            for giver, jobs in seen.handovers.items()
-            for job_id, it in jobs.items()
-        ],
-        "drained": [drain_shape(it) for it in seen.drains],
-        "paused": [hold_shape(it) for it in seen.holds],
-    }
-
-
-def drain_shape(it: Drain) -> Shape:
-    return {"name": it.name, "roles": list(map(str, it.roles)), "keep": it.keep, "deadline_at": iso(it.deadline_at)}
-
-
-def _peer_shape(seen: ClusterFacts, peer: Peer) -> Shape:
-    return {
-        "name": peer.name,
-        "state": str(seen.state_of(peer)),
-        "address": peer.address or None,
-        "version": peer.version,
-        "held": seen.held[peer.name],
-        "limit": seen.limits.get(peer.name),
-        "alarm": peer.alarm,
-        "faults": peer.faults,
-        "weight": peer.weight,
-        "busy": peer.busy,
-        "epoch": peer.epoch,
-        "range": peer.range or None,
-        "unreachable": list(peer.unreachable),
-    }

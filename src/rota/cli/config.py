@@ -7,8 +7,9 @@ import click
 from rota.cli.lazy import Group
 from rota.cli.output import as_json, say_json, table
 from rota.cli.session import settings
-from rota.config import Sourced, variable
+from rota.config import Sourced
 from rota.core.masking import without_passwords
+from rota.settings import variable
 
 
 @click.group(cls=Group)

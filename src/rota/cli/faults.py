@@ -1,4 +1,4 @@
-"""The one place where errors become texts and exit codes."""
+"""Turn errors into messages and exit codes; nothing else does."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ EXIT_CODES = (
 
 
 class Fault(NamedTuple):
-    """An error as it is told."""
+    """An error as it is shown: exit code, code for programs, problems, hint."""
 
     exit_code: int
     code: str
@@ -83,7 +83,7 @@ _KINDS: tuple[tuple[type[RotaError], int, str, str], ...] = (
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Say how an error is told."""
+    """Return the fault for an exception."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]  # a group of tasks wraps what ended one of them
     match error:
@@ -104,7 +104,10 @@ def fault_of(error: BaseException) -> Fault:
 def tell(fault: Fault, *, as_json: bool) -> None:
     """Write a fault to stderr."""
     if as_json:
-        say(plain_json(json.dumps({"error": _shape(fault)}, ensure_ascii=False)), file=sys.stderr)
+        from rota.control.shapes.errors import error_shape
+
+        shape = error_shape(fault.code, fault.problems, "" if fault.is_help else fault.hint)
+        say(plain_json(json.dumps({"error": shape}, ensure_ascii=False)), file=sys.stderr)
         return
     for problem in () if fault.is_help else fault.problems:
         say(without_passwords(f"error: {problem}"), file=sys.stderr)
@@ -114,15 +117,6 @@ def tell(fault: Fault, *, as_json: bool) -> None:
 
 def tell_traceback(error: BaseException) -> None:
     say(without_passwords("".join(traceback.format_exception(error))), file=sys.stderr)
-
-
-def _shape(fault: Fault) -> dict[str, object]:
-    problems = [
-        {name: without_passwords(it) if isinstance(it, str) else it for name, it in problem._asdict().items()}
-        for problem in fault.problems
-    ]
-    found: dict[str, object] = {"code": fault.code, "problems": problems}
-    return found | ({"hint": fault.hint} if fault.hint and not fault.is_help else {})
 
 
 def _usage(error: click.ClickException) -> Fault:
@@ -147,5 +141,5 @@ def _one_line(text: str) -> str:
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether JSON was asked for, also when the arguments cannot be understood as a whole."""
+    """True if JSON was asked for, also when the arguments cannot be parsed."""
     return "--json" in arguments

@@ -13,7 +13,7 @@ from rota.cli.lazy import Group
         "apply": ("rota.cli.job_apply", "Store definitions of files and folders, all or none."),
         "list": ("rota.cli.job_show", "List the jobs."),
         "show": ("rota.cli.job_show", "Show one job."),
-        "preview": ("rota.cli.job_show", "Show the next instants of a job."),
+        "preview": ("rota.cli.job_preview", "Show the next instants of a job."),
         "pause": ("rota.cli.job_change", "Fire nothing until resumed."),
         "resume": ("rota.cli.job_change", "Fire again, from now on."),
         "trigger": ("rota.cli.job_change", "Start a run now."),

@@ -13,6 +13,7 @@ from rota.cli.output import as_json, coloured, say, say_json, table
 from rota.cli.progress import patiently
 from rota.cli.session import Session, ask
 from rota.control import sources_of
+from rota.control.shapes.jobs import applied_shape
 from rota.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def apply(
 
     plan, applied = ask(ctx, work, flags={"definitions.repository": repository})
     if as_json(ctx):
-        say_json({"applied": applied, "dry_run": dry_run, "actions": [_shape(it) for it in plan]})
+        say_json(applied_shape(plan, applied=applied, dry_run=dry_run))
     else:
         say(_summary(plan, applied=applied, dry_run=dry_run))
 
@@ -106,13 +107,3 @@ def _summary(plan: list[Action], *, applied: bool, dry_run: bool) -> str:
     told = [action for action in DOING if action in always or count[action]]
     words = [f"{count[action]} {f'to {action}' if dry_run else DONE[action]}" for action in told]
     return ", ".join([*words, f"{count['nothing']} unchanged"])
-
-
-def _shape(it: Action) -> dict[str, object]:
-    return {
-        "job": str(it.name),
-        "action": it.action,
-        "fields": list(it.fields),
-        "never_due": it.never_due,
-        "reason": it.reason,
-    }

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 import click
 
-from rota.cli.given import names_of, params_of
+from rota.cli.arguments import names_of, params_of
+from rota.cli.format import count
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, say, say_json
 from rota.cli.session import Session, ask
-from rota.cli.shapes import job_shape, run_shape
-from rota.cli.words import count, short
 from rota.control import job_name
+from rota.control.shapes.jobs import job_shape
+from rota.control.shapes.runs import run_shape
+from rota.control.shapes.values import short
 from rota.model.job import Job, JobName
 from rota.model.plan import RunFilter
 from rota.model.run import Run
@@ -91,7 +93,7 @@ def trigger(ctx: click.Context, name: str, pairs: tuple[str, ...], text: str | N
 
 async def _consequence(session: Session, name: JobName) -> str:
     live = (RunState.WAITING, RunState.RUNNING)
-    # As stored, where only those wait that are queued behind others: a run that waits for a seat goes on.
+    # As stored: there, only runs queued behind others are waiting. A run that waits for a seat is not cancelled.
     runs = await session.store.runs(RunFilter(job=name, states=live, limit=LIVE_MAX))
     queued = sum(run.state is RunState.WAITING for run in runs)
     words = [

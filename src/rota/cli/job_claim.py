@@ -8,7 +8,8 @@ from rota.cli.lazy import Command, Seconds
 from rota.cli.output import said
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
-from rota.control import Given, Released, Shift, job_name
+from rota.control import Released, Shift, Transfer, job_name
+from rota.control.shapes.jobs import claimed_shape, released_shape
 
 WAIT_S = 30.0
 
@@ -27,7 +28,7 @@ def claim(ctx: click.Context, name: str, node: str | None, force: bool, no_wait:
     """Give a job to a scheduler. Its owner, if it has one, hands it over; nothing is fired twice or left out."""
     wanted = job_name(name)
 
-    async def work(session: Session) -> tuple[Given, bool]:
+    async def work(session: Session) -> tuple[Transfer, bool]:
         given = await session.control.claim(wanted, node=node, force=force)
         shift = Shift(job_id=given.job_id, giver=given.giver or "", receiver=given.receiver)
         with Progress(session.clock, f"{wanted} goes to {given.receiver}") as bar:
@@ -35,11 +36,10 @@ def claim(ctx: click.Context, name: str, node: str | None, force: bool, no_wait:
         return given, bool(there)
 
     given, there = ask(ctx, work, coordinated=True)
-    answer = {"job": str(wanted), "from": given.giver, "to": given.receiver, "arrived": there}
-    said(ctx, {**answer, "undrained": given.undrained}, _words(str(wanted), given, there))
+    said(ctx, claimed_shape(wanted, given, arrived=there), _words(str(wanted), given, there))
 
 
-def _words(name: str, given: Given, there: bool) -> str:
+def _words(name: str, given: Transfer, there: bool) -> str:
     off = f"{given.receiver} is off the offline list; " if given.undrained else ""
     if given.giver == given.receiver:
         return f"{off}{name} is with {given.receiver} already"
@@ -64,4 +64,4 @@ def release(ctx: click.Context, name: str) -> None:
         if done.owner is None
         else f"{wanted} is released by {done.owner}"
     )
-    said(ctx, {"job": str(wanted), "released_by": done.owner}, text)
+    said(ctx, released_shape(wanted, done), text)

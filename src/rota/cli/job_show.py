@@ -1,4 +1,4 @@
-"""`rota job list|show|preview`."""
+"""`rota job list|show`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.given import LIMIT
+from rota.cli.arguments import LIMIT
+from rota.cli.format import channel_words, reason, relative
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, facts, say, say_json, table
 from rota.cli.session import Session, ask
-from rota.cli.shapes import definition_shape, event_shape, job_shape
-from rota.cli.words import channel_words, reason, relative, short
-from rota.cli.words import trigger as words_of
 from rota.control import job_name
+from rota.control.shapes.jobs import job_detail_shape, job_shape
+from rota.control.shapes.values import short
+from rota.control.shapes.values import trigger as words_of
 from rota.model.alarm import JobAlarm
 from rota.model.cluster import Hold
 from rota.model.job import Job, JobName
@@ -90,9 +91,7 @@ def show(ctx: click.Context, name: str) -> None:
         history = await session.store.events(job_id=job.id, limit=10)
         holds = await session.control.holds_on(wanted)
         if as_json(ctx):
-            events = [event_shape(it) for it in history]
-            more = {"held_by": list(map(str, holds)), "definition": definition_shape(job), "history": events}
-            say_json({**job_shape(job), **more})
+            say_json(job_detail_shape(job, holds, history))
         else:
             _show_job(job, runs, holds, await session.store.now())
 
@@ -141,18 +140,6 @@ def _told(alarm: JobAlarm) -> str:
 
 def _run_row(run: Run) -> tuple[str | Text, ...]:
     return str(run.id), coloured(run.state), reason(run), short(run.due_at)
-
-
-@click.command(cls=Command)
-@click.argument("name", metavar="NAME")
-@click.option("-n", "--count", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many instants.")
-@click.option("--file", "path", metavar="PATH", help="Take the definition from a file or folder, not from the store.")
-@click.pass_context
-def preview(ctx: click.Context, name: str, count: int, path: str | None) -> None:
-    """Show the next instants of a job, as the wall clock of its zone shows them, with marks where that clock jumps."""
-    from rota.cli.preview import show_preview
-
-    show_preview(ctx, job_name(name), count, path)
 
 
 def _refuse_bad_word(field: str, word: str | None) -> None:

@@ -19,7 +19,7 @@ _ATTRIBUTE = {"list": "list_"}
 
 @dataclass(slots=True)
 class Globals:
-    """What was said by the options that may stand after any word of the command."""
+    """The values of the global options, which may stand after any word of the command."""
 
     store: str | None = None
     config: Path | None = None
@@ -94,7 +94,7 @@ class Command(click.Command):
 
 
 class NobodyReads(Exception):
-    """Whoever read the output has gone."""
+    """Raised when the reader of our output has closed its pipe."""
 
 
 ALIASES = {"ls": "list", "rm": "delete", "remove": "delete", "describe": "show", "get": "show", "log": "logs"}

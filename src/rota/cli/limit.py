@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from rota.cli.given import CAP_OPTION, RATE_OPTION
+from rota.cli.arguments import CAP_OPTION, RATE_OPTION
+from rota.cli.format import limit_words, rate_words
 from rota.cli.lazy import Group
 from rota.cli.output import as_json, said, say_json, table
 from rota.cli.session import Session, ask
-from rota.cli.shapes import limit_shape
-from rota.cli.words import limit_words, rate_words
 from rota.control import KEEP
+from rota.control.shapes.limits import limit_shape
 from rota.model.work import CAPACITY, GLOBAL, Limit
 
 

@@ -61,7 +61,7 @@ def cli() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Do what the arguments say; returns the exit code."""
+    """Run the command that the arguments name, and return the exit code."""
     given = Globals()
     try:
         answer = cli.main(list(arguments), prog_name="rota", standalone_mode=False, obj=given)

@@ -102,7 +102,7 @@ def start(
 async def run_node(config: Config, paths: list[str], seconds: float | None) -> None:
     """Run a node until told to stop."""
     from rota.cli.serve import Stopping, log, run_host, wait_for_store
-    from rota.wiring import conceal, scheduler
+    from rota.wiring import conceal
     from rota.wiring import node as assembled
 
     conceal()
@@ -113,15 +113,14 @@ async def run_node(config: Config, paths: list[str], seconds: float | None) -> N
     async with opened(config, actor=config.node.name) as session:
         if not await wait_for_store(session, stopping):
             return
-        firing = scheduler(session.store, session.clock, config)
-        host = await assembled(session.store, session.clock, config, paths, firing)
-        log.info("node started", node=config.node.name, store=without_passwords(config.store.url))
+        host = await assembled(session.store, session.clock, config, paths)
+        log.info("node.started", node=config.node.name, store=without_passwords(config.store.url))
         await run_host(host, stopping)
         log.info(
-            "node stopped",
+            "node.stopped",
             node=config.node.name,
-            fired=firing.fired,
-            missed=firing.missed,
-            skipped=firing.skipped,
+            fired=host.fired,
+            missed=host.missed,
+            skipped=host.skipped,
             finished=host.finished,
         )

@@ -6,12 +6,13 @@ from collections.abc import Collection, Sequence
 
 import click
 
+from rota.cli.format import count
 from rota.cli.lazy import Command, Seconds
 from rota.cli.output import as_json, say, say_json
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
-from rota.cli.words import count
 from rota.control import Load
+from rota.control.shapes.nodes import drained_shape
 from rota.errors import InvalidInput, Refused
 from rota.model.cluster import Role
 
@@ -103,7 +104,7 @@ async def _seen(session: Session) -> Seen:
 def _tell(ctx: click.Context, wanted: Sequence[str], seen: Seen) -> None:
     states, listed = seen
     if as_json(ctx):
-        say_json([{"name": it, "drained": it in listed, "state": states.get(it)} for it in wanted])
+        say_json(drained_shape(wanted, listed, states))
         return
     for name in wanted:
         roles = listed.get(name, ())

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rota.cli.format import count, relative
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, say, say_json, table
 from rota.cli.session import COORDINATOR_OPTION, Session, ask, configuration
-from rota.cli.shapes import former_shape, node_shape
-from rota.cli.words import count, relative, short
+from rota.control.shapes.nodes import nodes_shape
+from rota.control.shapes.values import short
 from rota.model.cluster import Peer
 from rota.model.node import Members, Node, NodeState
 
@@ -38,8 +39,7 @@ def list_(ctx: click.Context, gone: bool) -> None:
     known = {it.joined.name for it in members.nodes}
     others = [peer for peer in peers if peer.name not in known]
     if as_json(ctx):
-        nodes = [{**node_shape(it), "seats_taken": taken.get(it.id, 0)} for it in members.nodes]
-        say_json([*nodes, *map(former_shape, others)])
+        say_json(nodes_shape(members.nodes, taken, others))
     elif not members.nodes and not others:
         say("no nodes; start one with: rota node start")
     else:

@@ -53,7 +53,7 @@ def say_json(value: object) -> None:
 
 
 def say_json_line(value: object) -> None:
-    """One value of a stream of them."""
+    """Print one value of a stream, on one line."""
     print(plain_json(json.dumps(value, ensure_ascii=False)), flush=True)
 
 
@@ -84,7 +84,7 @@ def console() -> Console:
 
 
 def show(renderable: RenderableType) -> None:
-    """Print something of rich's, without the blanks that it puts at the ends of lines."""
+    """Print a renderable of rich, without trailing blanks."""
     where = console()
     with where.capture() as captured:
         where.print(renderable)
@@ -105,7 +105,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
 
 
 def facts(pairs: Iterable[tuple[str | Text, str | Text]]) -> None:
-    """Print what is known of one thing."""
+    """Print names and values in two columns."""
     from rich.table import Table
     from rich.text import Text
 

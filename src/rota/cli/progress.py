@@ -1,4 +1,4 @@
-"""Show that long work is under way."""
+"""Show the progress of long work to a person at a terminal."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ class Progress:
             self._bar.stop()
 
     def say(self, text: str, done: int = 0) -> None:
-        """How far it is now."""
+        """Show how far the work has come."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=f"{self._what}: {text}", completed=done)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from rota.cli.given import RUN_ID
+from rota.cli.arguments import RUN_ID
+from rota.cli.format import count, whose
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, say, say_json
 from rota.cli.session import Session, ask
-from rota.cli.shapes import run_shape
-from rota.cli.words import count, whose
 from rota.control import Cancellation
+from rota.control.shapes.runs import cancelled_shape, run_shape
 from rota.model.job import JobName
 from rota.model.run import Run
 
@@ -26,14 +26,13 @@ def cancel(ctx: click.Context, run_ids: tuple[int, ...]) -> None:
         done = await session.control.cancel(wanted)
         return done, await session.control.names(done.runs)
 
-    (runs, done), names = ask(ctx, work)
+    cancelled, names = ask(ctx, work)
     if as_json(ctx):
-        shapes = [run_shape(run, names.get(run.job_id)) for run in runs]
-        say_json({"runs": shapes, "items_cancelled": done.ended, "items_asked_to_stop": done.asked})
+        say_json(cancelled_shape(cancelled, names))
         return
-    for run in runs:
+    for run in cancelled.runs:
         say(f"run {run.id} ({whose(run, names.get(run.job_id))}) is {_standing(run)}")
-    say(f"{count(done.ended, 'item')} cancelled, {done.asked} asked to stop")
+    say(f"{count(cancelled.done.ended, 'item')} cancelled, {cancelled.done.asked} asked to stop")
 
 
 def _standing(run: Run) -> str:

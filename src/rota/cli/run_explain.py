@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from rota.cli.given import RUN_ID
+from rota.cli.arguments import RUN_ID
+from rota.cli.format import count, number
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, facts, say, say_json, table
 from rota.cli.session import Session, ask
-from rota.cli.shapes import Shape
-from rota.cli.words import count, iso, number
 from rota.control import Explained, Reason
+from rota.control.shapes.runs import explained_shape
 
 SHOWN_MAX = 20
 
@@ -28,7 +28,7 @@ def explain(ctx: click.Context, run_id: int) -> None:
 
     told = ask(ctx, work)
     if as_json(ctx):
-        say_json({"run": run_id, "state": str(told.run.state), "reasons": [_shape(it) for it in told.reasons]})
+        say_json(explained_shape(told))
         return
     facts([("run", str(run_id)), ("state", coloured(told.run.state))])
     say()
@@ -55,15 +55,3 @@ def _show(told: Explained) -> None:
 def _row(it: Reason, *, numbered: bool) -> tuple[str, ...]:
     place = f"{it.task}[{it.index}]" if it.index else it.task
     return str(it.item_id), (number(it) or "-") if numbered else place, it.text
-
-
-def _shape(it: Reason) -> Shape:
-    return {
-        "item_id": it.item_id,
-        "task": it.task or None,
-        "index": it.index if it.item_id is not None else None,
-        "number": it.number,
-        "why": str(it.why),
-        "text": it.text,
-        "until_at": iso(it.until_at),
-    }

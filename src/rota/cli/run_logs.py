@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 
 import click
 
-from rota.cli.given import RUN_ID
+from rota.cli.arguments import RUN_ID
+from rota.cli.format import number
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, say, say_json_line
 from rota.cli.session import Session, ask
 from rota.cli.terminal import PlainStream
-from rota.cli.words import number
 from rota.control import LogPiece
+from rota.control.shapes.runs import log_shape
 
 
 @click.command(cls=Command)
@@ -96,9 +96,4 @@ class _JsonPrinter:
         """Nothing is kept back."""
 
     def __call__(self, piece: LogPiece) -> None:
-        shape: dict[str, object] = {"item_id": piece.item.id, "attempt": piece.attempt, "offset": piece.offset}
-        try:
-            shape["text"] = piece.data.decode()
-        except UnicodeDecodeError:
-            shape["base64"] = base64.b64encode(piece.data).decode()
-        say_json_line({**shape, "note": piece.note or None, "why": piece.why or None})
+        say_json_line(log_shape(piece))

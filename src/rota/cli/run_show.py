@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.given import LIMIT, RUN_ID
+from rota.cli.arguments import LIMIT, RUN_ID
+from rota.cli.format import arguments, count, cut, duration, key, number, reason, size, whose
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, facts, say, say_json, table
 from rota.cli.session import Session, ask
-from rota.cli.shapes import Shape, attempt_shape, event_shape, item_shape, lateness, run_shape
-from rota.cli.words import arguments, cause, count, cut, duration, key, number, reason, short, size, whose
 from rota.control import RunDetail, job_name
+from rota.control.shapes.runs import run_detail_shape, run_shape
+from rota.control.shapes.values import cause, lateness, short
 from rota.model.job import JobName
 from rota.model.plan import RunFilter
 from rota.model.run import Item, Run
@@ -91,19 +92,9 @@ def show(ctx: click.Context, run_id: int) -> None:
 
     detail = ask(ctx, work)
     if as_json(ctx):
-        say_json(_shape(detail))
+        say_json(run_detail_shape(detail))
     else:
         _show_run(detail)
-
-
-def _shape(detail: RunDetail) -> Shape:
-    items = [item_shape(it, detail.live.get(it.id), _node(detail, it)) for it in detail.items]
-    return {
-        **run_shape(detail.run, detail.job),
-        "items": items,
-        "attempts": [attempt_shape(it) for it in detail.attempts],
-        "history": [event_shape(it) for it in detail.history],
-    }
 
 
 def _show_run(detail: RunDetail) -> None:
@@ -143,14 +134,14 @@ def _show_items(detail: RunDetail) -> None:
     head = _head(detail)
     say("\nitems" + (f": {_tally(detail)}" if len(detail.items) > 1 else ""))
     heads = ["ITEM", head, "STATE", "NODE", "START BY", "RESULT"]
-    ordered = sorted(detail.items, key=lambda item: _DULL.get(_state(detail, item), 0))
+    ordered = sorted(detail.items, key=lambda item: _DULL.get(detail.state_of(item), 0))
     rows = [_item_row(detail, item, head) for item in ordered[:SHOWN_MAX]]
     table(heads, rows)
     _say_more(len(detail.items), "item")
 
 
 def _tally(detail: RunDetail) -> str:
-    states = Counter(str(_state(detail, item)) for item in detail.items)
+    states = Counter(detail.state_of(item) for item in detail.items)
     return ", ".join(f"{number} {state}" for state, number in states.most_common())
 
 
@@ -167,25 +158,11 @@ def _item_row(detail: RunDetail, item: Item, head: str) -> tuple[str | Text, ...
     return (
         str(item.id),
         named.get(head, lambda: place)(),
-        coloured(_state(detail, item)),
-        _node(detail, item) or "-",
+        coloured(detail.state_of(item)),
+        detail.node_of(item) or "-",
         short(item.start_by_at),
         cut(item.message or item.result or "") or "-",
     )
-
-
-def _state(detail: RunDetail, item: Item) -> str:
-    live = detail.live.get(item.id)
-    return str(item.state if live is None else live.state)
-
-
-def _node(detail: RunDetail, item: Item) -> str | None:
-    """Where an item is, or where its last attempt was."""
-    live = detail.live.get(item.id)
-    if live is not None:
-        node = detail.nodes.get(live.node_id or 0)
-        return None if node is None else node.joined.name
-    return next((it.node for it in reversed(detail.attempts) if it.item_id == item.id and it.node), None)
 
 
 def _show_attempts(detail: RunDetail) -> None:

@@ -25,7 +25,7 @@ from rota.errors import CoordinatorLost, InvalidInput, StoreDenied, StoreUnavail
 
 if TYPE_CHECKING:
     from rota.cli.session import Session
-    from rota.loops.host import Host
+    from rota.loops.node_process import NodeProcess
     from rota.model.work import Attempt
 
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 
 class Stopping:
-    """Whether this process was told to stop."""
+    """Knows whether this process was told to stop, by a signal or after a time."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -52,7 +52,7 @@ class Stopping:
         """What must be tidied up even when the process ends at once."""
 
     def listen(self) -> None:
-        """Stop at a signal."""
+        """Stop this process at SIGINT or SIGTERM."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled)
@@ -62,7 +62,7 @@ class Stopping:
         asyncio.get_running_loop().call_later(seconds, self.stop)
 
     def then(self, callback: Callable[[], None]) -> None:
-        """Call this when told to stop; at once if that has happened."""
+        """Call `callback` when told to stop; at once if that has happened already."""
         self._callbacks.append(callback)
         if self.asked.is_set():
             callback()
@@ -93,15 +93,20 @@ class Stopping:
 
 
 class Firing(Protocol):
-    """What counts runs and slots."""
+    """Counts fired runs and missed and skipped slots."""
 
-    fired: int
-    missed: int
-    skipped: int
+    @property
+    def fired(self) -> int: ...
+
+    @property
+    def missed(self) -> int: ...
+
+    @property
+    def skipped(self) -> int: ...
 
 
 def tally(firing: Firing) -> str:
-    """What a scheduler has done, in words: `12 ran, 127 missed`."""
+    """Describe what a scheduler has done: `12 ran, 127 missed`."""
     words = [f"{firing.fired} ran"]
     words += [f"{firing.missed} missed"] if firing.missed else []
     words += [f"{firing.skipped} skipped"] if firing.skipped else []
@@ -109,14 +114,14 @@ def tally(firing: Firing) -> str:
 
 
 def waiting_for(in_hand: Collection[Attempt]) -> str:
-    """What a node that was told to stop waits for, in words."""
+    """Describe what a node that was told to stop waits for."""
     runs = sorted({(it.run_id, it.name) for it in in_hand})
     shown = ", ".join(f"run {run_id} ({name})" if name else f"run {run_id}" for run_id, name in runs[:NAMED_MAX])
     more = f" and {len(runs) - NAMED_MAX} more" if len(runs) > NAMED_MAX else ""
     return f"stopping: waits for {shown}{more} to end; once more ends {'them' if len(in_hand) > 1 else 'it'} at once"
 
 
-def stop_by_signal(host: Host, stopping: Stopping, *, say: Callable[[str], None] | None = None) -> None:
+def stop_by_signal(host: NodeProcess, stopping: Stopping, *, say: Callable[[str], None] | None = None) -> None:
     """Let a signal stop a node. Whoever sends it is told what the node still waits for, by `say` if there is somebody
     who looks on, else in the log: at once, and again if a round was just giving it more."""
     told: set[int] = set()
@@ -130,20 +135,20 @@ def stop_by_signal(host: Host, stopping: Stopping, *, say: Callable[[str], None]
         if say is not None:
             say(waiting_for(in_hand))
         else:
-            log.info(waiting_for(in_hand), items=len(in_hand))
+            log.info("node.draining", items=len(in_hand), note=waiting_for(in_hand))
 
     loop = asyncio.get_running_loop()
     stopping.hurry = host.stop_at_once
     # Whoever reads that may be gone, and then it fails: neither stopping nor draining may fail with it.
-    host.on_given_all = lambda: loop.call_soon(tell)
+    host.signals.all_in_hand.on(lambda: loop.call_soon(tell))
     stopping.then(host.stop)
     stopping.then(tell)
 
 
-async def run_host(host: Host, stopping: Stopping, *, say: Callable[[str], None] | None = None) -> None:
+async def run_host(host: NodeProcess, stopping: Stopping, *, say: Callable[[str], None] | None = None) -> None:
     """Run a node until it has drained or was stopped; raises click.Abort if it was told twice."""
     gc.collect()
-    gc.freeze()  # what was loaded so far stays: to look through it again and again would pause the node for 0.1 s
+    gc.freeze()  # the modules stay; a collection that walks them pauses the node for 0.1 s
     sys.setswitchinterval(_SWITCH_S)
     stop_by_signal(host, stopping, say=say)
     await host.run()
@@ -168,12 +173,12 @@ async def wait_for_store(session: Session, stopping: Stopping) -> bool:
             if await _unless_stopped(session, stopping):
                 return True
         except StoreDenied:
-            raise  # it is there; no waiting makes a password right
+            raise  # the store is up and refuses us: waiting does not help
         except StoreUnavailable as fault:
             rest_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)] * (0.5 + session.clock.chance() / 2)
             failures += 1
             if not failures & (failures - 1):  # the first, and then after ever more of them
-                log.warning("waiting for the store", attempts=failures, reason=str(fault), again_in_s=round(rest_s, 2))
+                log.warning("store.awaited", attempts=failures, reason=str(fault), again_in_s=round(rest_s, 2))
             await stopping.within(rest_s)
     return False
 

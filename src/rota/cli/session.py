@@ -1,4 +1,4 @@
-"""From the global options to an open store, and to the cluster's coordinator."""
+"""Open the store and the coordinator that the global options name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COORDINATOR_OPTION = click.option(
 
 
 class Session(NamedTuple):
-    """What a command works with."""
+    """The configuration, clock, store and control that a command uses."""
 
     config: Config
     clock: Clock
@@ -72,7 +72,7 @@ def configuration(ctx: click.Context, flags: Mapping[str, object] | None = None)
 
 @asynccontextmanager
 async def opened(config: Config, *, actor: str, coordinated: bool = False) -> AsyncIterator[Session]:
-    """A session on the configured store, and if asked for on its coordinator. Nothing is sent to them yet."""
+    """Open a session on the configured store and, with `coordinated`, its coordinator. Sends nothing yet."""
     from rota.control import Control
     from rota.wiring import log_store, open_coordinator, open_store, system_clock
 
@@ -109,7 +109,7 @@ def ask(
 
     config = configuration(ctx, {"coordinator.url": ctx.meta.get(_COORDINATOR), **(flags or {})})
     refuse_missing_file(config.store.url)
-    log.start("json" if as_json(ctx) else "text")  # to stderr: what was left out because it cannot be read
+    log.start("json" if as_json(ctx) else "text")  # to stderr: records that this release cannot read are reported there
 
     async def asked() -> T:
         async with opened(config, actor=person(), coordinated=coordinated) as session:
@@ -120,7 +120,7 @@ def ask(
 
 
 def refuse_missing_file(url: str) -> None:
-    """Asking must not make a database; only `up`, `node` and `store migrate` do."""
+    """Refuse a store file that does not exist. Only `up`, `node start` and `store migrate` create one."""
     from rota.config import sqlite_path
 
     path = sqlite_path(url)
@@ -131,7 +131,7 @@ def refuse_missing_file(url: str) -> None:
 
 
 def person() -> str:
-    """Who signs the history: the user that called."""
+    """Return the actor for the history: the calling user and this host."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -90,7 +90,7 @@ def scale(ctx: click.Context, nodes: int, jobs: int, plot: Path | None) -> None:
 
 
 def _one(ctx: click.Context, case: Case, only: str | None) -> int:
-    """One seed, with all that happened."""
+    """Run one seed, and show everything that happened."""
     from rota.sim.checkers import check
     from rota.sim.plan import draw
     from rota.sim.world import happened
@@ -156,7 +156,7 @@ def _explain(it: Verdict, *, shrink: bool) -> None:
 
 
 def _places(text: str, count: int) -> list[int]:
-    """Which faults of a plan are meant."""
+    """Read the positions of faults in a plan."""
     words = [] if text in ("", "none") else text.split(",")
     wrong = [word for word in words if not word.isascii() or not word.isdigit() or int(word) >= count]
     if wrong:

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from rota.cli.given import CAP_OPTION, RATE_OPTION, WEIGHT
+from rota.cli.arguments import CAP_OPTION, RATE_OPTION, WEIGHT
+from rota.cli.format import count, limit_words, rate_words
 from rota.cli.lazy import Group
 from rota.cli.output import as_json, said, say, say_json, table
 from rota.cli.session import Session, ask
-from rota.cli.shapes import limit_shape
-from rota.cli.words import count, limit_words, rate_words
 from rota.control import KEEP, QuotaState, Removed
+from rota.control.shapes.limits import limit_shape, quota_shape, removed_shape
 from rota.errors import InvalidInput
 from rota.model.work import Limit
 
@@ -53,7 +53,7 @@ def list_(ctx: click.Context) -> None:
 
     found = ask(ctx, work)
     if as_json(ctx):
-        say_json([_shape(it) for it in found])
+        say_json([quota_shape(it) for it in found])
         return
     if not found:
         say("no tenants; make one with: rota tenant set NAME --cap N")
@@ -68,13 +68,6 @@ def _row(it: QuotaState) -> tuple[str, ...]:
     weight = "-" if limit is None else str(limit.weight)
     rate = "-" if limit is None or limit.rate is None else rate_words(limit.rate)
     return it.tenant, it.quota, cap, weight, rate, str(it.ready), str(it.running)
-
-
-def _shape(it: QuotaState) -> dict[str, object]:
-    limit = limit_shape(it.limit) if it.limit is not None else {"cap": None, "weight": 1, "rate": None}
-    limit.pop("name", None)
-    named = {"tenant": it.tenant, "quota": it.quota, "is_set": it.limit is not None}
-    return {**named, **limit, "ready": it.ready, "running": it.running}
 
 
 @tenant.command()
@@ -96,8 +89,7 @@ def remove(ctx: click.Context, name: str, quota: str | None, cancel: bool) -> No
     text = f"tenant {name} is removed, with {count(len(done.quotas), 'quota')}"
     if done.ended or done.asked:
         text += f"; {count(done.ended, 'item')} cancelled, {done.asked} asked to stop"
-    answer = {"tenant": name, "quotas": list(done.quotas)}
-    said(ctx, {**answer, "items_cancelled": done.ended, "items_asked_to_stop": done.asked}, text)
+    said(ctx, removed_shape(name, done), text)
 
 
 def _remove_quota(ctx: click.Context, name: str, quota: str, *, cancel: bool) -> None:

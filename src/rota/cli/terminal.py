@@ -1,4 +1,4 @@
-"""Texts of others on a terminal: what they wrote is seen, what it would do to the terminal is not done.
+"""Print text of unknown origin safely: escape codes are shown or dropped, never sent to the terminal.
 
 Log output, messages, keys and parameters come from whoever wrote a task. An escape code in them could move the cursor,
 rename the window or answer in the name of the person who looks. Colours are left out; every other control character is
@@ -17,7 +17,7 @@ _C1 = re.compile(r"[\x7f-\x9f]")
 
 
 def plain(text: str) -> str:
-    """A text that is safe to print: lines and tabs stay, other control characters are shown instead of sent."""
+    """Return the text safe to print: lines and tabs stay, other control characters become visible."""
     if not _CONTROL.search(text):
         return text
     text = _COLOUR.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
@@ -30,7 +30,7 @@ def plain_json(text: str) -> str:
 
 
 class PlainStream:
-    """Bytes that arrive in pieces, as text that is safe to print. An escape code may be cut anywhere."""
+    """Turns bytes that arrive in pieces into text that is safe to print. A piece may end inside an escape code."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")

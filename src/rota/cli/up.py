@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rota.config import Config
 
 LINES_MAX = 50
+DONE = {"create": "job.created", "change": "job.changed", "adopt": "job.adopted", "nothing": "job.unchanged"}
 
 
 @click.command(cls=Command)
@@ -64,7 +65,7 @@ async def run_up(config: Config, path: str, seconds: float | None, lines: deque[
     """Run the loops of an embedded node until told to stop; with `lines`, the place of log lines, in a live view."""
     from rota.cli import serve
     from rota.cli.watch import Watch
-    from rota.wiring import conceal, node, scheduler
+    from rota.wiring import conceal, node
 
     conceal()
     stopping = serve.Stopping()
@@ -72,20 +73,19 @@ async def run_up(config: Config, path: str, seconds: float | None, lines: deque[
     async with opened(config, actor=config.node.name) as session:
         await serve.prepare(session)
         await _apply(session, path)
-        firing = scheduler(session.store, session.clock, config)
-        host = await node(session.store, session.clock, config, [path], firing)
+        host = await node(session.store, session.clock, config, [path])
         if seconds is not None:
             stopping.after(seconds)
         if lines is not None:
-            watch = Watch(session, stopping, lambda: serve.tally(firing), path, lines)
+            watch = Watch(session, stopping, lambda: serve.tally(host), path, lines)
             async with asyncio.TaskGroup() as group:
                 group.create_task(watch.show())
                 group.create_task(serve.run_host(host, stopping, say=watch.tell))
-            say(f"stopped; {serve.tally(firing)}; kept in {without_passwords(config.store.url)}")
+            say(f"stopped; {serve.tally(host)}; kept in {without_passwords(config.store.url)}")
             return
-        serve.log.info("up", node=config.node.name, store=without_passwords(config.store.url), path=path)
+        serve.log.info("node.started", node=config.node.name, store=without_passwords(config.store.url), path=path)
         await serve.run_host(host, stopping)
-        serve.log.info("stopped", fired=firing.fired, missed=firing.missed, skipped=firing.skipped)
+        serve.log.info("node.stopped", fired=host.fired, missed=host.missed, skipped=host.skipped)
 
 
 async def _apply(session: Session, path: str) -> None:
@@ -101,5 +101,4 @@ async def _apply(session: Session, path: str) -> None:
     for it in await session.control.apply(loaded.definitions, sources_of(loaded)):
         if it.action == "refuse":
             continue  # the node says so
-        done = {"create": "created", "change": "changed", "adopt": "adopted", "nothing": "unchanged"}[it.action]
-        log.info(f"job {done}", job=str(it.name))
+        log.info(DONE[it.action], job=str(it.name))

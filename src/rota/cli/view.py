@@ -11,10 +11,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from rota.cli.format import compact, count, reason, whose
 from rota.cli.output import coloured
-from rota.cli.shapes import lateness
-from rota.cli.words import cause as cause_of
-from rota.cli.words import compact, count, reason, trigger, whose
+from rota.control.shapes.values import cause as cause_of
+from rota.control.shapes.values import lateness, trigger
 from rota.model.job import Job, JobName
 from rota.model.run import Run
 
@@ -24,8 +24,8 @@ FRAME = 9
 """Lines that are always there: header, headings, rules, footer."""
 
 
-class Seen(NamedTuple):
-    """All that the picture is made of."""
+class Picture(NamedTuple):
+    """The facts that the live view shows."""
 
     store: str
     node: str
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
     ended: bool
 
 
-def render(seen: Seen, width: int, height: int) -> RenderableType:
+def render(seen: Picture, width: int, height: int) -> RenderableType:
     """The whole picture, at most `height` lines high."""
     lines = [] if seen.ended else seen.lines[-LINES_MAX:]
     room = max(height - FRAME - len(lines), 4)
@@ -63,7 +63,7 @@ def render(seen: Seen, width: int, height: int) -> RenderableType:
     return Group(*parts)
 
 
-def _header(seen: Seen) -> RenderableType:
+def _header(seen: Picture) -> RenderableType:
     made = _grid()
     made.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     made.add_column(no_wrap=True, justify="right")
@@ -75,7 +75,7 @@ def _header(seen: Seen) -> RenderableType:
     return made
 
 
-def _jobs(seen: Seen, room: int, *, wide: bool) -> RenderableType:
+def _jobs(seen: Picture, room: int, *, wide: bool) -> RenderableType:
     if not seen.jobs:
         return Text(f"no jobs yet: put one into {seen.path}; it is read again when it changes", style="yellow")
     made = _table()
@@ -99,7 +99,7 @@ def _jobs(seen: Seen, room: int, *, wide: bool) -> RenderableType:
     return made
 
 
-def _runs(seen: Seen, room: int, *, wide: bool) -> RenderableType:
+def _runs(seen: Picture, room: int, *, wide: bool) -> RenderableType:
     if not seen.runs:
         return Text(_no_runs(seen), style="dim")
     made = _table()
@@ -120,7 +120,7 @@ def _runs(seen: Seen, room: int, *, wide: bool) -> RenderableType:
     return made
 
 
-def _no_runs(seen: Seen) -> str:
+def _no_runs(seen: Picture) -> str:
     coming = [job.next_fire_at for job in seen.jobs if job.next_fire_at is not None]
     if not coming:
         return "no runs yet"

@@ -12,7 +12,7 @@ from rich.live import Live
 from rota.cli.output import say
 from rota.cli.serve import Stopping
 from rota.cli.session import Session
-from rota.cli.view import Seen, render
+from rota.cli.view import Picture, render
 from rota.core.masking import without_passwords
 from rota.errors import StoreUnavailable
 from rota.model.job import Job, JobName
@@ -27,8 +27,8 @@ RUNS_MAX = 50
 LOOKUPS_MAX = 20
 
 
-class _Reading(Value, frozen=True, kw_only=True):
-    """What one look at the store brought."""
+class _Snapshot(Value, frozen=True, kw_only=True):
+    """The result of one read of the store."""
 
     now: datetime
     at: float
@@ -48,7 +48,7 @@ class Watch:
         self._path = path
         self._since = session.clock.monotonic()
         self._lines = lines
-        self._reading: _Reading | None = None
+        self._reading: _Snapshot | None = None
         self._trouble = ""
         self._names: dict[int, JobName] = {}
         self._last: dict[int, Run | None] = {}
@@ -99,12 +99,12 @@ class Watch:
             self._trouble = str(fault)
             return
         self._trouble = ""
-        self._reading = _Reading(now=now, at=at, jobs=jobs, runs=runs)
+        self._reading = _Snapshot(now=now, at=at, jobs=jobs, runs=runs)
 
-    def _seen(self, *, ended: bool = False) -> Seen:
+    def _seen(self, *, ended: bool = False) -> Picture:
         elapsed = self._session.clock.monotonic()
-        read = self._reading or _Reading(now=self._session.clock.wall(), at=elapsed)
-        return Seen(
+        read = self._reading or _Snapshot(now=self._session.clock.wall(), at=elapsed)
+        return Picture(
             store=without_passwords(self._session.config.store.url),
             node=self._session.config.node.name,
             path=self._path,

@@ -18,10 +18,10 @@ from rota.definitions.alarm import job_alarms
 from rota.definitions.assignment import NOTICES
 from rota.definitions.calendars import Calendars
 from rota.definitions.calling import Call, call
+from rota.definitions.characters import is_plain
+from rota.definitions.display import shown
 from rota.definitions.job import define
 from rota.definitions.report import Report
-from rota.definitions.text import is_plain
-from rota.definitions.words import shown
 from rota.errors import InvalidInput, Problem
 from rota.model.alarm import JobAlarm
 from rota.model.job import Definition, JobName, app_source, handler_name

@@ -1,4 +1,4 @@
-"""A client of rota for programs with an event loop: document 2's interface, over a store."""
+"""A client of rota for programs with an event loop, over a store (S2.16 to S2.21)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rota.control import (
     Results,
 )
 from rota.control import job_name as name_of
-from rota.definitions.words import one_line
+from rota.definitions.display import one_line
 from rota.errors import NotFound, Refused, RotaError, StoreRefused
 from rota.model.job import JobName
 from rota.model.run import Item

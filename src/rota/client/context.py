@@ -113,7 +113,7 @@ class Cursor(Protocol):
     def close(self) -> Any: ...
 
 
-class Connection(Protocol):
+class FencedConnection(Protocol):
     """What is used of a DB-API connection."""
 
     def cursor(self) -> Any: ...
@@ -132,7 +132,7 @@ _MYSQL_DRIVERS = frozenset({"pymysql", "MySQLdb", "mysql", "mariadb"})
 _MARKS = {"qmark": "?", "numeric": ":1", "format": "%s", "pyformat": "%s"}
 
 
-def fence(connection: Connection, key: str | None = None) -> None:
+def fence(connection: FencedConnection, key: str | None = None) -> None:
     """Refuse to go on if a newer attempt was here: one statement in the transaction that the task is about to make.
 
     The database needs `CREATE TABLE rota_fence (key VARCHAR(500) PRIMARY KEY, token BIGINT NOT NULL)`. The key is the

@@ -1,5 +1,9 @@
-"""The inside of the testing kit: a store in memory and the loops of a node, on virtual time, with a crew that calls
-functions."""
+"""The inside of the testing kit: a store in memory and the loops of a node, on virtual time, with a runner that calls
+functions.
+
+The node is put together as every node is. Of its loops only those run that something wakes: one that looks every second
+would make a year of virtual time a long one.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,74 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from rota.backends.memory import MemoryStore
-from rota.client.inline import NOWHERE, InlineCrew, nobody_running
-from rota.config import DispatchConfig, ExecutorConfig, LeaseConfig, SchedulerConfig
+from rota.client.inline import NOWHERE, InlineRunner, nobody_running
+from rota.config import (
+    Config,
+    CoordinatorConfig,
+    DefinitionsConfig,
+    DispatchConfig,
+    ExecutorConfig,
+    LeaseConfig,
+    LogsConfig,
+    NodeConfig,
+    PlacementConfig,
+    RetentionConfig,
+    SchedulerConfig,
+    StoreConfig,
+)
 from rota.control import Control
-from rota.loops.dispatcher import Dispatcher
-from rota.loops.executor import Executor
-from rota.loops.finisher import Finisher
 from rota.loops.identity import Identity
-from rota.loops.live import Live
-from rota.loops.loader import Loader
 from rota.loops.loop import Loop
-from rota.loops.rescuer import Rescuer
-from rota.loops.scheduler import Scheduler
-from rota.model.node import NewNode
+from rota.model.node import Place
 from rota.model.run import Item
+from rota.node import Ports, Tuning, build
 from rota.ports import Store
+from rota.storage.memory import MemoryStore
 from rota.virtual import VirtualClock, VirtualLoop
 
 T = TypeVar("T")
 
+NAME = "kit"
 FOR_EVER_S = 1e9
 LOOK_S = 3600.0
 """Nobody else changes anything, so that a scheduler need not look often."""
+ALONE = Tuning(finishers=1, gather_s=0.0, rests_until_woken=True)
+
+
+class KitHost:
+    """What the node of a kit asks of its host (`HostFacts`): nothing is known, and nothing is busy."""
+
+    address = ""
+    skew_s = None
+
+    def place(self) -> Place:
+        return NOWHERE
+
+    def is_gone(self, place: Place) -> bool:
+        return False
+
+    def cpu(self) -> float:
+        return 0.0
+
+    def memory(self) -> float:
+        return 0.0
+
+    def kinds(self) -> tuple[str, ...]:
+        return ()
+
+    def promises(self, boundary: str) -> dict[str, str]:
+        return {}
+
+
+class KitApps:
+    """What the node of a kit can call (`Apps`)."""
+
+    listeners = ()
+    homes = ()
+    digest = ""
+
+    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        self.handlers = tuple(functions)
 
 
 class Engine:
@@ -38,31 +87,24 @@ class Engine:
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], now: datetime, seats: int) -> None:
         self._loop = VirtualLoop()
-        self.clock = clock = VirtualClock(self._loop, "kit", now)
-        self.store: Store = MemoryStore(clock, actor="kit")
+        self.clock = clock = VirtualClock(self._loop, NAME, now)
+        self.store: Store = MemoryStore(clock, actor=NAME)
         self.control = Control(self.store, clock)
-        store = self.store
-        self._functions = functions
-        self._seats = seats
-        self._identity = Identity("kit")
-        self._live = Live()
-        self._crew = InlineCrew(functions, clock)
-        self._crew.on_outside = self._watch_outside
+        self._runner = InlineRunner(functions, clock, on_outside=self._watch_outside)
         self._changed = asyncio.Event()
-        loader = Loader(store)
-        parts = (store, clock, ExecutorConfig(seats=seats), self._identity)
-        executor = Executor(*parts, self._crew, self._live, loader)
-        self._finisher = Finisher(*parts, self._live, loader)
-        self._dispatcher = Dispatcher(
-            store, clock, DispatchConfig(idle_s=FOR_EVER_S), self._identity, executor, hears=True
+        ports = Ports(
+            store=self.store,
+            clock=clock,
+            identity=Identity(NAME),
+            host=KitHost(),
+            runner=self._runner,
+            apps=KitApps(functions),
         )
-        self._scheduler = Scheduler(store, clock, SchedulerConfig(look_s=LOOK_S))
-        self._rescuer = Rescuer(store, clock, LeaseConfig(), self._identity, self._crew, loader)
-        self._loops: list[Loop] = [self._scheduler, self._dispatcher, executor, self._finisher]
+        self._node = node = build(_config(seats), ports, ALONE)
+        assert node.executor is not None
+        self._loops: list[Loop] = [node.scheduler, node.dispatcher, node.executor, *node.finishers]
         self._tasks: list[asyncio.Task[None]] = []
-        self._live.wake_finisher = self._finisher.wake
-        self._scheduler.on_fired = lambda _: self._dispatcher.wake()
-        self._finisher.on_finished = self._finished
+        node.signals.committed.on(self._changed.set)
 
     @property
     def is_running(self) -> bool:
@@ -95,29 +137,20 @@ class Engine:
 
     async def start(self) -> None:
         """Join, and begin."""
-        await self._crew.open(self._live)
-        node = NewNode(
-            name=self._identity.name,
-            incarnation="kit",
-            place=NOWHERE,
-            seats=self._seats,
-            handlers=tuple(self._functions),
-            boundary=self._crew.boundary,
-        )
-        joined = await self.store.join(node, lease_s=FOR_EVER_S)
-        self._identity.id = joined.id
+        await self._runner.open(self._node.in_hand)
+        await self._node.member.once()
         self._tasks = [asyncio.ensure_future(loop.run()) for loop in self._loops]
 
     async def _stop(self) -> None:
-        await self._crew.close()
+        await self._runner.close()
         for loop in self._loops:
             loop.stop()
         await asyncio.gather(*self._tasks)
 
     def wake(self) -> None:
         """Something may have changed."""
-        self._scheduler.wake()
-        self._dispatcher.wake()
+        self._node.scheduler.wake()
+        self._node.dispatcher.wake()
 
     async def changed(self) -> None:
         """Wait until an attempt has ended."""
@@ -126,18 +159,31 @@ class Engine:
 
     def raised(self, items: Sequence[Item]) -> BaseException | None:
         """What the function of one of these items raised last."""
-        return next((self._crew.raised[item.id] for item in items if item.id in self._crew.raised), None)
+        return next((self._runner.raised[item.id] for item in items if item.id in self._runner.raised), None)
 
     def raised_by(self, item_id: int) -> BaseException | None:
         """What the function of an item raised last."""
-        return self._crew.raised.get(item_id)
-
-    def _finished(self) -> None:
-        self._changed.set()
-        self._dispatcher.wake()
+        return self._runner.raised.get(item_id)
 
     def _watch_outside(self) -> None:
         """Items that are finished from outside can run out of time: from now on somebody looks."""
-        if self._rescuer not in self._loops:
-            self._loops.append(self._rescuer)
-            self._tasks.append(asyncio.ensure_future(self._rescuer.run()))
+        expirer = self._node.expirer
+        if expirer not in self._loops:
+            self._loops.append(expirer)
+            self._tasks.append(asyncio.ensure_future(expirer.run()))
+
+
+def _config(seats: int) -> Config:
+    return Config(
+        store=StoreConfig(url="memory:", may_forget=True),
+        node=NodeConfig(name=NAME),
+        coordinator=CoordinatorConfig(),
+        placement=PlacementConfig(kind="none"),
+        scheduler=SchedulerConfig(look_s=LOOK_S),
+        lease=LeaseConfig(lease_s=FOR_EVER_S),
+        dispatch=DispatchConfig(idle_s=FOR_EVER_S),
+        executor=ExecutorConfig(seats=seats),
+        retention=RetentionConfig(),
+        logs=LogsConfig(),
+        definitions=DefinitionsConfig(path="", watch_s=LOOK_S, sweep_s=LOOK_S),
+    )

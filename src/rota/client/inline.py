@@ -1,4 +1,4 @@
-"""A crew without processes, for the testing kit: functions of apps are called right here, in the order of dispatch.
+"""A runner without processes, for the testing kit: functions of apps are called right here, in the order of dispatch.
 
 A plain function runs to its end at once and takes no time; a coroutine runs in the loop of the kit, where waiting costs
 virtual time only. How functions are called and how their ends are told is the workers' own code.
@@ -15,6 +15,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from rota.client.context import enter
+from rota.execution.kinds.python import PythonKind
+from rota.execution.kinds.registry import KINDS
+from rota.execution.worker import call
+from rota.execution.worker.errors import TaskFault
+from rota.execution.worker.item import WorkerItem
+from rota.execution.worker_protocol import AttemptOrder, WorkerTask
 from rota.model.listener import is_listener
 from rota.model.moment import micros
 from rota.model.node import Place
@@ -23,27 +29,25 @@ from rota.model.states import Outcome
 from rota.model.value import encode
 from rota.model.work import Attempt, AttemptEnd
 from rota.ports import Clock, Listener
-from rota.runners.wire import Order, Task
-from rota.runners.worker import call
-from rota.runners.worker.faults import Fault
-from rota.runners.worker.item import Item
 
 NOWHERE = Place(host="testing", boot_id="", pid_namespace="", pid=0, pid_started=0)
 
 
-class InlineCrew:
+class InlineRunner:
     """Calls functions instead of starting processes."""
 
     boundary = "inline"
 
-    def __init__(self, functions: Mapping[str, Callable[..., Any]], clock: Clock) -> None:
+    def __init__(
+        self, functions: Mapping[str, Callable[..., Any]], clock: Clock, *, on_outside: Callable[[], None]
+    ) -> None:
         self._functions = functions
         self._clock = clock
         self._listener: Listener | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self.raised: dict[int, BaseException] = {}
         """What the last attempt at an item raised."""
-        self.on_outside: Callable[[], None] = lambda: None
+        self._on_outside = on_outside
         """Called before an item starts that is finished from outside."""
 
     async def open(self, listener: Listener) -> None:
@@ -64,7 +68,7 @@ class InlineCrew:
     def begin(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
             if attempt.external:
-                self.on_outside()
+                self._on_outside()
             self._begin(attempt, self._clock.monotonic())
 
     def cancel(self, item_ids: Sequence[int]) -> None:
@@ -92,7 +96,7 @@ class InlineCrew:
         else:
             self._end(attempt, self._returned(item, value), started_s)
 
-    def _called(self, attempt: Attempt, item: Item) -> Any:
+    def _called(self, attempt: Attempt, item: WorkerItem) -> Any:
         caller = call.Caller(self._function(item.task), listens=is_listener(item.task.what))
         arguments = {} if caller.listens else caller.arguments(item)
         enter(item.context)
@@ -102,10 +106,10 @@ class InlineCrew:
         finally:
             enter(None)
 
-    def _function(self, task: Task) -> Callable[..., Any]:
+    def _function(self, task: WorkerTask) -> Callable[..., Any]:
         if task.what in self._functions:
             return self._functions[task.what]
-        if task.runner != "python" or ":" not in task.what:
+        if not isinstance(KINDS.find(task.runner), PythonKind) or ":" not in task.what:
             raise LookupError(f"the testing kit cannot run this: {task.runner} {task.what}; it calls functions only")
         module, _, path = task.what.partition(":")
         found: Any = importlib.import_module(module)
@@ -113,7 +117,7 @@ class InlineCrew:
             found = getattr(found, part)
         return found  # type: ignore[no-any-return]
 
-    async def _awaited(self, attempt: Attempt, item: Item, value: Any, started_s: float) -> None:
+    async def _awaited(self, attempt: Attempt, item: WorkerItem, value: Any, started_s: float) -> None:
         assert self._listener is not None
         enter(item.context)
         self._listener.started([(attempt.item_id, attempt.attempt, started_s)])
@@ -131,13 +135,13 @@ class InlineCrew:
         del self._tasks[item.number]
         self._end(attempt, ending, started_s)
 
-    def _returned(self, item: Item, value: Any) -> _Ending:
+    def _returned(self, item: WorkerItem, value: Any) -> _Ending:
         try:
             return _Ending(Outcome.SUCCEEDED, result=call.encoded(value))
-        except Fault as error:
+        except TaskFault as error:
             return self._failed(item, error)
 
-    def _failed(self, item: Item, error: BaseException) -> _Ending:
+    def _failed(self, item: WorkerItem, error: BaseException) -> _Ending:
         if isinstance(error, KeyboardInterrupt):
             raise error
         if call.succeeds(error):
@@ -193,12 +197,12 @@ def nobody_running() -> Iterator[None]:
         _set_running_loop(running)
 
 
-def _item(attempt: Attempt) -> Item:
+def _item(attempt: Attempt) -> WorkerItem:
     """An attempt as workers see it. The item's id is its number here."""
     config = attempt.config
     what = str(config.get("listener") or config.get("handler") or config.get("function") or "")
-    task = Task(0, attempt.name, attempt.tenant, attempt.task, attempt.runner, what)
-    order = Order(
+    task = WorkerTask(0, attempt.name, attempt.tenant, attempt.task, attempt.runner, what)
+    order = AttemptOrder(
         attempt.item_id,
         0,
         attempt.item_id,
@@ -213,4 +217,4 @@ def _item(attempt: Attempt) -> Item:
         None if attempt.slot_at is None else micros(attempt.slot_at),
         None,
     )
-    return Item(order, task)
+    return WorkerItem(order, task)

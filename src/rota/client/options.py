@@ -10,7 +10,7 @@ Weekdays = str | list[str]
 Day = str | date
 
 
-class Window(TypedDict, total=False):
+class WindowOptions(TypedDict, total=False):
     opens: Required[str]
     closes: Required[str]
     every_s: Required[float]
@@ -21,21 +21,21 @@ MisfireName = Literal["skip", "once", "all"]
 OverlapName = Literal["forbid", "allow", "queue", "replace"]
 
 
-class Misfire(TypedDict, total=False):
+class MisfireOptions(TypedDict, total=False):
     policy: MisfireName
     grace_s: float
     count_max: int
     per_s: float
 
 
-class Overlap(TypedDict, total=False):
+class OverlapOptions(TypedDict, total=False):
     policy: OverlapName
     live_max: int
     queue_max: int
     key: str
 
 
-class Backoff(TypedDict, total=False):
+class BackoffOptions(TypedDict, total=False):
     kind: Literal["fixed", "list", "exponential"]
     seconds: Required[float | Sequence[float]]
     factor: float
@@ -43,14 +43,14 @@ class Backoff(TypedDict, total=False):
     jitter: float
 
 
-class Retries(TypedDict, total=False):
+class RetriesOptions(TypedDict, total=False):
     max: Required[int]
-    backoff: float | Sequence[float] | Backoff
+    backoff: float | Sequence[float] | BackoffOptions
     only: Sequence[int | str]
     never: Sequence[int | str]
 
 
-class Rate(TypedDict):
+class RateOptions(TypedDict):
     max: int
     period_s: float
 
@@ -68,90 +68,73 @@ class AlarmOptions(TypedDict, total=False):
     secret: str
 
 
-class TaskOptions(TypedDict, total=False):
+class ItemOptions(TypedDict, total=False):
+    """What holds for every item, whoever makes it: a task, a call or an assignment."""
+
+    retries: int | RetriesOptions
+    lost_max: int
+    timeout_s: float
+    hold_s: float
+    group: str
+    quota: str
+    resources: Sequence[str]
+    concurrency: int
+
+
+class ExecutionOptions(ItemOptions, total=False):
+    """How an item of a task is executed: what the task says, and what one call may say otherwise."""
+
+    start_within_s: float
+    timeout: float
+    """Another word for `timeout_s`, in Python only."""
+    warn_s: float
+    grace_s: float
+    memory_mb: int
+    cpu_s: float
+    processes_max: int
+    directory: str
+    user: str
+    env: dict[str, str]
+
+
+class TaskOptions(ExecutionOptions, total=False):
     name: str
     title: str
     cron: str
     every_s: float
     delay_s: float
     once_at: datetime | str
-    window: Window
+    window: WindowOptions
     endless: str
     zone: str
     start_at: datetime | str
     end_at: datetime | str
     jitter_s: float
     calendar: str
-    misfire: MisfireName | Misfire
-    overlap: OverlapName | Overlap
+    misfire: MisfireName | MisfireOptions
+    overlap: OverlapName | OverlapOptions
     backlog_max: int
     pause_after: int
     params: dict[str, Any]
-    retries: int | Retries
-    lost_max: int
     on_exhausted: Literal["fail", "alarm", "pause"]
-    timeout_s: float
-    timeout: float
-    """Another word for `timeout_s`, in Python only."""
-    warn_s: float
-    grace_s: float
-    start_within_s: float
-    hold_s: float
     cap: int
-    rate: Rate
-    group: str
-    quota: str
-    resources: Sequence[str]
-    concurrency: int
-    memory_mb: int
-    cpu_s: float
-    processes_max: int
-    directory: str
-    user: str
-    env: dict[str, str]
+    rate: RateOptions
     alarms: Sequence[AlarmOptions]
 
 
-class CallOptions(TypedDict, total=False):
+class CallOptions(ExecutionOptions, total=False):
     """What may differ for one call of a task from what the task says."""
 
     key: str
     """The same key sends once, however often it is sent."""
     start_at: datetime | str
     start_in_s: float
-    start_within_s: float
-    retries: int | Retries
-    lost_max: int
-    timeout_s: float
-    timeout: float
-    """Another word for `timeout_s`."""
-    warn_s: float
-    grace_s: float
-    hold_s: float
-    group: str
-    quota: str
-    resources: Sequence[str]
-    concurrency: int
-    memory_mb: int
-    cpu_s: float
-    processes_max: int
-    directory: str
-    user: str
-    env: dict[str, str]
 
 
-class AssignOptions(TypedDict, total=False):
+class AssignOptions(ItemOptions, total=False):
     start_at: datetime | str
     end_at: datetime | str
     key: str
-    quota: str
-    group: str
-    retries: int | Retries
-    timeout_s: float
-    lost_max: int
-    hold_s: float
-    concurrency: int
-    resources: Sequence[str]
 
 
 class CalendarOptions(TypedDict, total=False):
@@ -163,7 +146,7 @@ class CalendarOptions(TypedDict, total=False):
 
 
 def same_words(data: dict[str, Any]) -> list[tuple[str, str]]:
-    """Put `timeout` under the one key that all else knows. Says what is wrong with it, by field."""
+    """Move `timeout` to `timeout_s`, its only name elsewhere. Returns problems as pairs of field and reason."""
     if "timeout" not in data:
         return []
     timeout = data.pop("timeout")

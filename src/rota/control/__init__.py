@@ -1,22 +1,22 @@
 """What a person or a client may ask of rota. The command line, the SDK and, later, REST only translate to these verbs.
 
-A request whose answer was lost is asked again here: every one of them may be repeated.
+Every request may be repeated. One whose answer was lost is repeated here.
 """
 
 from __future__ import annotations
 
-from rota.control.alarms import Alarms, RuleState
+from rota.control.alarms import AlarmVerbs, RuleState
 from rota.control.assigning import Answer, Assigned, AssignedItem
-from rota.control.calling import Calling, Results
-from rota.control.cluster import Cluster, Given, Released
-from rota.control.doctor import Doctor
-from rota.control.dump import Dump
-from rota.control.holding import Holding
-from rota.control.jobs import Action, Jobs, sources_of
-from rota.control.limits import KEEP, AnyRate, Keep, Limits, QuotaState, Removed
-from rota.control.logs import LogPiece, Logs
-from rota.control.nodes import Load, Nodes
-from rota.control.runs import Cancellation, Explained, RunDetail, Runs
+from rota.control.calling import CallVerbs, Results
+from rota.control.cluster import ClusterVerbs, Released, Transfer
+from rota.control.doctor import DoctorVerbs
+from rota.control.dump import DumpVerbs
+from rota.control.holding import HoldVerbs
+from rota.control.jobs import Action, JobVerbs, sources_of
+from rota.control.limits import KEEP, AnyRate, Keep, LimitVerbs, QuotaState, Removed
+from rota.control.logs import LogPiece, LogVerbs
+from rota.control.nodes import Load, NodeVerbs
+from rota.control.runs import Cancellation, Explained, RunDetail, RunVerbs
 from rota.core.cluster import ClusterFacts, Rebalance, Shift
 from rota.core.explain import Reason
 from rota.core.findings import Finding, Severity
@@ -36,7 +36,6 @@ __all__ = [
     "Control",
     "Explained",
     "Finding",
-    "Given",
     "Keep",
     "Load",
     "LogPiece",
@@ -50,6 +49,7 @@ __all__ = [
     "RunDetail",
     "Severity",
     "Shift",
+    "Transfer",
     "job_name",
     "rate_from",
     "sources_of",
@@ -59,15 +59,27 @@ __all__ = [
 CAP_MAX = 1_000_000
 
 
-class Control(Jobs, Runs, Limits, Calling, Nodes, Cluster, Holding, Doctor, Dump, Alarms, Logs):
-    """The verbs of an operator and of a client, over a store and, where it is about the cluster, a coordinator."""
+class Control(
+    JobVerbs,
+    RunVerbs,
+    LimitVerbs,
+    CallVerbs,
+    NodeVerbs,
+    ClusterVerbs,
+    HoldVerbs,
+    DoctorVerbs,
+    DumpVerbs,
+    AlarmVerbs,
+    LogVerbs,
+):
+    """All verbs of operators and clients. They need a store; those about the cluster need a coordinator too."""
 
 
 def job_name(text: str) -> JobName:
     """Read a name as people write it: `name`, `project/name` or `tenant/project/name`."""
-    from rota.definitions import asked
+    from rota.definitions import requests
 
-    return asked.job_name(text)
+    return requests.job_name(text)
 
 
 def rate_from(value: object) -> Rate | None:
@@ -78,7 +90,7 @@ def rate_from(value: object) -> Rate | None:
 
 
 def strict_json(text: str) -> object:
-    """Read JSON that says everything once; raises ValueError."""
-    from rota.definitions import asked
+    """Read JSON and refuse keys that come twice; raises ValueError."""
+    from rota.definitions import requests
 
-    return asked.strict_json(text)
+    return requests.strict_json(text)

@@ -1,4 +1,4 @@
-"""Alarms: who wants to know what, whether it would reach them, and what was told."""
+"""Alarms: set, list, test and remove the rules that say who is told of what; list what was told."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rota.control.asking import Asking
-from rota.core.alarm import message
+from rota.alarms.rules import message
+from rota.control.retrying import Retrying
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.alarm import CLUSTER, LATE_S, MERGE_S, Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Delivery
 from rota.model.job import Definition, JobName, job_scope
@@ -20,14 +20,14 @@ LATEST_MAX = 1000
 
 
 class RuleState(NamedTuple):
-    """A rule, how many alarms are on their way by it, and the last of them that came to an end, well or not."""
+    """A rule, the number of its deliveries under way, and its last delivery that ended, whether it arrived or not."""
 
     rule: AlarmRule
     pending: int = 0
     last: Delivery | None = None
 
 
-class Alarms(Asking):
+class AlarmVerbs(Retrying):
     """What may be asked about alarms."""
 
     async def set_alarm(
@@ -44,17 +44,17 @@ class Alarms(Asking):
     ) -> AlarmRule:
         """Make a rule, or change the one of that name. Without a name, scope and channel make one: who sets the same
         again changes it. A webhook without a secret gets one, or keeps the one it has."""
-        from rota.definitions.alarm import checked
+        from rota.definitions.alarm import channel_names, checked
 
-        if channel not in tuple(ChannelKind):
-            raise InvalidInput.of("channel", f"must be mail, webhook, command or job, not {channel!r}")
+        if channel not in (names := channel_names([channel])):
+            raise InvalidInput.of("channel", f"must be {', '.join(names[:-1])} or {names[-1]}, not {channel!r}")
         given: dict[str, Any] = {"scope": scope, "kinds": list(kinds), "merge_s": merge_s, "late_s": late_s}
         given |= (
             {channel: to} | ({} if name is None else {"name": name}) | ({} if secret is None else {"secret": secret})
         )
         found = checked(given)
-        way = Channel(kind=ChannelKind(channel), to=found.pop(channel), secret=found.pop("secret", ""))
-        if way.kind is ChannelKind.JOB:
+        way = Channel(kind=channel, to=found.pop(channel), secret=found.pop("secret", ""))
+        if way.kind == ChannelKind.JOB:
             who = JobName(*way.to[0].split("/"))
             if not await self._again(lambda: self._store.named([who])):
                 raise NotFound(f"there is no job {who}")
@@ -64,7 +64,7 @@ class Alarms(Asking):
         return await self._again(lambda: self._store.set_alarm_rule(rule))
 
     async def alarm_states(self) -> list[RuleState]:
-        """Every rule, with what became of what it asked for."""
+        """Return every rule with the state of its deliveries."""
         rules = await self._again(self._store.alarm_rules)
         latest = (await self._again(lambda: self._store.deliveries(pending=False, limit=LATEST_MAX))).deliveries
         return [_state(rule, [it for it in latest if it.rule == rule.name]) for rule in rules]
@@ -80,13 +80,13 @@ class Alarms(Asking):
         return alarms, by_alarm
 
     async def remove_alarm(self, name: str) -> None:
-        """Forget a rule. Refused for those that a job's definition has: they are removed there."""
+        """Remove a rule. Raises Refused for a rule of a job's definition: it is removed in the definition."""
         await self._rule(name)
         await self._refuse_defined(name)
         await self._again(lambda: self._store.remove_alarm_rule(name))
 
     async def test_alarm(self, name: str, courier: Courier) -> str:
-        """Send a test by the channel of a rule, from here; says what came back. Raises `Undelivered`."""
+        """Send a test through the channel of a rule, from this host, and return the answer. Raises `Undelivered`."""
         rule = await self._rule(name)
         now = await self._again(self._store.now)
         text = f"this is a test of the rule {name}"
@@ -94,7 +94,7 @@ class Alarms(Asking):
         return await courier.send(rule, message(name, [alarm]))
 
     async def align_alarms(self, definitions: Sequence[Definition], gone: Sequence[JobName] = ()) -> None:
-        """Make the rules of jobs what their definitions say. What is right already is left alone."""
+        """Set and remove rules so that each job has those of its definition."""
         wanted = {rule.name: rule for it in definitions for rule in it.alarm_rules}
         scopes = {job_scope(name) for name in (*(it.full_name for it in definitions), *gone)}
         known = {it.name: it for it in await self._again(self._store.alarm_rules) if it.defined and it.scope in scopes}
@@ -118,8 +118,10 @@ class Alarms(Asking):
         return rules[name]
 
     async def _signed(self, rule: AlarmRule) -> AlarmRule:
-        """A webhook always has a secret."""
-        if rule.channel.kind is not ChannelKind.WEBHOOK or rule.channel.secret:
+        """A channel that signs, as webhooks do, always has a secret."""
+        from rota.definitions.alarm import is_signed
+
+        if rule.channel.secret or not is_signed(rule.channel.kind):
             return rule
         known = {it.name: it.channel for it in await self._again(self._store.alarm_rules)}.get(rule.name)
         secret = known.secret if known is not None and known.secret else self._clock.token()
@@ -127,14 +129,14 @@ class Alarms(Asking):
 
 
 def _same_rule(wanted: AlarmRule, known: AlarmRule) -> bool:
-    """Whether a rule is as it should be. A secret that nobody has given is the one that was made."""
+    """True if both rules are the same. A rule without a secret equals one whose secret was generated."""
     secret = wanted.channel.secret or known.channel.secret
     channel = msgspec.structs.replace(wanted.channel, secret=secret)
     return msgspec.structs.replace(wanted, channel=channel, since_at=known.since_at) == known
 
 
 def _own_name(scope: str, channel: Channel) -> str:
-    """The name of a rule that nobody named."""
+    """Return the name of a rule that was set without one."""
     bare = AlarmRule(name="", scope=scope, channel=msgspec.structs.replace(channel, secret=""))
     return f"{channel.kind}-{digest(bare)[:8]}"
 

@@ -1,6 +1,6 @@
-"""Document 2's interface: assign items, and report how those ended whose end the client reports.
+"""Assign items, and report the ends of those that a client finishes itself (S2.16 to S2.21).
 
-A result counts once (P7): `finish` is accepted only for the attempt that is under way. Everything else changes nothing.
+A result counts once (P7): `finish` is accepted only for the attempt under way. Any other report changes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rota.control.asking import Asking
+from rota.control.retrying import Retrying
 from rota.core.advance import Advance
 from rota.core.notice import notices
 from rota.core.retry import after
@@ -29,7 +29,7 @@ UNDER_WAY = (ItemState.ASSIGNED, ItemState.RUNNING)
 
 
 class AssignedItem(NamedTuple):
-    """An item that was assigned: by rota's name for it, and by the client's."""
+    """An assigned item: its id in rota, and the number that the client gave it."""
 
     id: int
     number: str
@@ -61,7 +61,7 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Assigning(Asking):
+class AssignVerbs(Retrying):
     """What a client may ask."""
 
     async def assign(
@@ -85,8 +85,8 @@ class Assigning(Asking):
         `tenant/project`: the tenant's default project unless told. `options` are those of a job: quota,
         group, retries (0), timeout_s (120), lost_max, hold_s, concurrency, resources. The same key assigns once.
         """
-        from rota.definitions.asked import run_key
         from rota.definitions.assignment import SHARED, assignment
+        from rota.definitions.requests import run_key
 
         unknown = sorted(set(options) - set(SHARED))
         if unknown:
@@ -161,7 +161,7 @@ class Assigning(Asking):
         return await self._too_late(item_id, claimed, end) if item_id in done.stale else Answer.FINISHED
 
     async def _under_way(self, item_id: int, claimed: _Claim) -> Queued | None:
-        """The item, if this attempt at it is under way and its time is not over."""
+        """Return the item if this attempt is under way and has not timed out; otherwise None."""
         found = await self._again(lambda: self._store.queued(item_ids=[item_id]))
         if not found or not claimed(found[0].round, found[0].attempt) or found[0].state not in UNDER_WAY:
             return None
@@ -203,7 +203,7 @@ class _Reported(NamedTuple):
 
 
 def _reported(result: Any, failed: str | None) -> _Reported:
-    """Read what the client reports."""
+    """Check and encode what the client reports."""
     if failed is None:
         return _Reported(Outcome.SUCCEEDED, _result(result), "")
     if result is not None:
@@ -258,7 +258,7 @@ _Claim = Callable[[int | None, int], bool]
 
 
 def _claimed(token: int | None) -> _Claim:
-    """What a token stands for; without one it is the first attempt."""
+    """Return a check for the attempt of a token; without a token, it accepts the first attempt only."""
     if token is None:
         return lambda _round, attempt: attempt == 1
     if isinstance(token, bool) or not isinstance(token, int):
@@ -267,7 +267,7 @@ def _claimed(token: int | None) -> _Claim:
 
 
 def _item_id(item: object) -> int:
-    """Read rota's name of an item: a number, or the text of one."""
+    """Read the id of an item: a number, or its text."""
     text = str(item) if isinstance(item, int) and not isinstance(item, bool) else item
     if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= ID_MAX:
         return int(text)

@@ -1,4 +1,4 @@
-"""Calls of tasks: send them, and wait for what comes back."""
+"""Calls of tasks: send them, and wait for their results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rota.control.assigning import Assigned, Assigning
+from rota.control.assigning import Assigned, AssignVerbs
 from rota.errors import InvalidInput, NotFound, Refused, StoreUnavailable
 from rota.model.job import JobName
 from rota.model.run import Item
@@ -28,13 +28,13 @@ LONGEST_HEARD_S = 2.0
 READ_MAX = 1000
 
 
-class Calling(Assigning):
+class CallVerbs(AssignVerbs):
     """What a caller of tasks may ask."""
 
     async def call(self, name: JobName, call: Call, arguments: Sequence[Mapping[str, Json]]) -> Assigned:
         """Make one run, with one item for each set of arguments. The job need not be stored, unless it has a cap or a
         rate: that is counted by the job."""
-        from rota.definitions.asked import run_key
+        from rota.definitions.requests import run_key
 
         if not 1 <= len(arguments) <= ASSIGN_MAX:
             raise InvalidInput.of("arguments", f"must be 1 to {ASSIGN_MAX} calls at a time, not {len(arguments)}")
@@ -59,7 +59,7 @@ class Calling(Assigning):
         return sent
 
     def results(self) -> Results:
-        """Something that waits for results, for as many as want it."""
+        """Return an object that waits for results, for any number of callers."""
         return Results(self._store, self._clock)
 
     async def _job_id(self, name: JobName) -> int:
@@ -72,7 +72,7 @@ class Calling(Assigning):
         return found[0].id
 
     async def _timed(self, wanted: Assignment, call: Call) -> Assignment:
-        """With what is counted from now, by the store's clock."""
+        """Return the assignment with its start and end, which the call counts from now, by the store's clock."""
         if not call.start_in_s and not call.start_within_s:
             return wanted
         start_at = wanted.start_at or await self._again(self._store.now) + timedelta(seconds=call.start_in_s)
@@ -106,7 +106,7 @@ class Results:
             self._forget(item_id, future)
 
     async def close(self) -> None:
-        """Stop reading; who still waits is told."""
+        """Stop reading, and raise in every caller that still waits."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -143,7 +143,7 @@ class Results:
                 self._fail(error)
             if not self._waiting:
                 return
-            await self._clock.sleep(FIRST_S)  # however much the database has to say
+            await self._clock.sleep(FIRST_S)  # at least so long, however often the database wakes us
             try:
                 async with asyncio.timeout(self._pause_s):
                     await self._wake.wait()
@@ -151,7 +151,7 @@ class Results:
                 self._pause_s = min(self._pause_s * GROWTH, longest_s)
 
     async def _read(self) -> bool:
-        """Hand out what has ended. Whether there was anything."""
+        """Wake the callers whose items have ended. Returns True if there were any."""
         wanted = list(self._waiting)
         any_ended = False
         for begin in range(0, len(wanted), READ_MAX):

@@ -7,8 +7,8 @@ from functools import partial
 from typing import NamedTuple
 
 from rota.control.survey import Surveying
-from rota.coordination.handover import key_of, read_handover, write_handover
-from rota.coordination.notice import notify
+from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
+from rota.coordinators.recipes.notice import notify
 from rota.core.cluster import ClusterFacts, Rebalance, Shift, claim_objections, idlest, rebalance
 from rota.errors import NotFound, Refused
 from rota.model.cluster import Handover, Placement, Role
@@ -20,8 +20,8 @@ TRIES = 20
 """How often an entry is written anew when its giver wrote at the same time."""
 
 
-class Given(NamedTuple):
-    """A job that shall go to a scheduler; `giver` has it now. `undrained`: the receiver was drained, and is no more."""
+class Transfer(NamedTuple):
+    """A job on its way from its owner to another scheduler. `undrained`: that one was taken off the offline list."""
 
     job_id: int
     giver: str | None
@@ -30,13 +30,13 @@ class Given(NamedTuple):
 
 
 class Released(NamedTuple):
-    """A job whose claim was ended, and whose that was. None: it had no owner."""
+    """A job whose claim was ended, and its owner until then. None: it had no owner."""
 
     job_id: int
     owner: str | None
 
 
-class Cluster(Surveying):
+class ClusterVerbs(Surveying):
     """What may be asked of placement `claim`."""
 
     async def rebalance(self, *, dry_run: bool = False) -> tuple[ClusterFacts, Rebalance]:
@@ -51,7 +51,7 @@ class Cluster(Surveying):
         return facts, plan
 
     async def arrived(self, shifts: Sequence[Shift], tell: Callable[[int], None], within_s: float) -> int:
-        """Wait until jobs are with their receivers, or are gone; says how many are when time is up."""
+        """Wait until all jobs have arrived or were deleted, or time is up. Returns how many have arrived."""
         until_s = self._clock.monotonic() + within_s
         while True:
             facts = await self.cluster()
@@ -61,7 +61,7 @@ class Cluster(Surveying):
                 return there
             await self._clock.sleep(LOOK_S)
 
-    async def claim(self, name: JobName, *, node: str | None = None, force: bool = False) -> Given:
+    async def claim(self, name: JobName, *, node: str | None = None, force: bool = False) -> Transfer:
         """Give a job to a scheduler, by default to the idlest. Refused if that has its limit of jobs or is drained;
         with `force` it takes the job above its limit, and is taken off the offline list."""
         job, facts = await self._placed(name), await self.cluster()
@@ -79,10 +79,10 @@ class Cluster(Surveying):
         if owner != receiver:
             giver = receiver if owner is None or facts.peer(owner) is None else owner
             await self._hand_over(giver, {job.id: Handover(to=receiver, force=force)})
-        return Given(job.id, owner, receiver, undrained)
+        return Transfer(job.id, owner, receiver, undrained)
 
     async def release(self, name: JobName) -> Released:
-        """End the claim of a job, so that whoever may takes it."""
+        """End the claim of a job. Any scheduler that may claim it takes it."""
         job, facts = await self._placed(name), await self.cluster()
         _refuse_other(facts, "there is no claim to end")
         entry = await self._entry(f"{JOBS}/{job.id}")
@@ -93,7 +93,7 @@ class Cluster(Surveying):
         return Released(job.id, entry.value if ended else None)
 
     async def _placed(self, name: JobName) -> Job:
-        """A job that somebody has to fire."""
+        """Return the job of that name. Raises Refused if it does not fire by itself, and so needs no owner."""
         found = await self._again(lambda: self._store.named([name]))
         if not found:
             raise NotFound(f"there is no job {name}; see: rota job list")
@@ -104,7 +104,7 @@ class Cluster(Surveying):
         return found[0]
 
     async def _hand_over(self, giver: str, jobs: Mapping[int, Handover]) -> None:
-        """Add to what a giver shall hand over, beside what it and others write there."""
+        """Add jobs to the list that `giver` hands over. Retries when somebody else writes the list at the same time."""
         for _ in range(TRIES):
             entry = await self._entry(key_of(giver))
             known = {} if entry is None else read_handover(entry)
@@ -118,7 +118,7 @@ class Cluster(Surveying):
 
 
 def _refuse_other(facts: ClusterFacts, what: str) -> None:
-    """Only under placement `claim` do jobs have owners that change one by one."""
+    """Raise Refused unless the placement is `claim`: no other has owners that change one by one."""
     if facts.placement is Placement.CLAIM:
         return
     if not facts.peers:

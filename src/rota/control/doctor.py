@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import partial
 
 from rota.control.survey import Surveying
-from rota.coordination.handover import key_of, read_handover, write_handover
-from rota.coordination.notice import notify
-from rota.coordination.repairs import read_repairs
+from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
+from rota.coordinators.recipes.notice import notify
+from rota.coordinators.recipes.repairs import read_repairs
 from rota.core.cluster import ClusterFacts, stale_handovers
 from rota.core.doctor import Health, Stuck, examine, lasting, suspects
 from rota.core.explain import explain
@@ -28,11 +28,11 @@ RUNS_MAX = 10
 TOPICS = ("drain", "release")
 
 
-class Doctor(Surveying):
+class DoctorVerbs(Surveying):
     """What may be asked about the health of the cluster."""
 
     async def doctor(self) -> tuple[Finding, ...]:
-        """What is wrong or weak, the worst first. What may pass is looked at again after a session."""
+        """Return the findings, the worst first. One that may pass by itself must still be there a session later."""
         found = examine(await self._health())
         if not any(it.passes for it in found):
             return found
@@ -41,7 +41,7 @@ class Doctor(Surveying):
 
     async def repair(self) -> tuple[str, ...]:
         """Do what harms nobody: list the jobs anew that want an owner, remove hand-overs that lead nowhere and
-        entries of the coordinator that belong to nobody, let every scheduler look again. Says what was done."""
+        entries of the coordinator that belong to nobody, wake every scheduler. Returns what was done."""
         done = []
         if jobs := await self._again(lambda: self._store.misplaced(repair=True)):
             done.append(f"listed {jobs} jobs anew as wanting an owner, or not")
@@ -88,7 +88,7 @@ class Doctor(Surveying):
         )
 
     async def _read_all(self) -> None:
-        """Meet what this release cannot read: all jobs, the newest runs, whom to tell."""
+        """Read all jobs, the newest runs and the alarm rules, so that what this release cannot read is reported."""
         after_id = 0
         while page := await self._again(partial(self._store.jobs, JobFilter(after_id=after_id, limit=PAGE))):
             after_id = page[-1].id

@@ -1,4 +1,4 @@
-"""Dump: all that matters of the cluster in one value, fit for others to look at."""
+"""Dump: the state of the cluster in one value, without secrets and host names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NODES_MAX = 200
 UNOWNED_MAX = 100
 
 
-class Dump(Surveying):
-    """What may be shown of the whole."""
+class DumpVerbs(Surveying):
+    """What may be asked about everything at once."""
 
     async def dump(self, settings: Mapping[str, object], *, hosts: Iterable[str] = ()) -> dict[str, Any]:
         """The configuration (the value of each setting), schedulers, nodes, limits, what waits and runs, and the last
@@ -67,7 +67,7 @@ def _cluster(facts: ClusterFacts) -> dict[str, Any]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    """A node, without what only its host understands."""
+    """Return a node without what means something only on its host."""
     joined = _plain(node.joined)
     place = joined.pop("place")
     facts = {name: it for name, it in _plain(node).items() if name != "joined"}

@@ -1,10 +1,10 @@
-"""Hold: let nothing of a scope fire, and let it fire again."""
+"""Hold: pause the firing of everything, of a tenant or of a project, and resume it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rota.control.asking import Asking
+from rota.control.retrying import Retrying
 from rota.errors import InvalidInput, NotFound, Problem
 from rota.model.cluster import Hold
 from rota.model.job import Job, JobName
@@ -15,7 +15,7 @@ SUGGEST_MAX = 1000
 QUOTA = "quota:"
 
 
-class Holding(Asking):
+class HoldVerbs(Retrying):
     """What may be asked about firing as a whole."""
 
     async def hold(self, tenant: str = "", project: str = "") -> tuple[Hold, ...]:
@@ -30,7 +30,7 @@ class Holding(Asking):
     async def _refuse_unknown(self, tenant: str, project: str) -> None:
         if not tenant or await self._has_jobs(tenant, project or None):
             return
-        from rota.definitions.words import suggestion
+        from rota.definitions.display import suggestion
 
         tenants = await self._tenants()
         if tenant not in tenants and not await self._has_jobs(tenant, None):
@@ -48,7 +48,7 @@ class Holding(Asking):
         return await self._again(lambda: self._store.jobs(wanted))
 
     async def _tenants(self) -> set[str]:
-        """Those that have a quota, and those of some jobs: enough to find the one that was meant."""
+        """Return tenants with a quota and tenants of some jobs, to suggest the name that was meant."""
         limits = await self._again(self._store.limits)
         quotas = {it.name.removeprefix(QUOTA).partition("/")[0] for it in limits if it.name.startswith(QUOTA)}
         return quotas | {it.definition.tenant for it in await self._jobs_of(None)}
@@ -60,11 +60,11 @@ class Holding(Asking):
         return await self._again(lambda: self._store.unhold(tenant, project))
 
     async def holds(self) -> tuple[Hold, ...]:
-        """All that is held, widest first."""
+        """Return all holds, the widest first."""
         return await self._again(self._store.holds)
 
     async def holds_on(self, name: JobName) -> tuple[Hold, ...]:
-        """What keeps a job from firing."""
+        """Return the holds that keep a job from firing."""
         return tuple(it for it in await self.holds() if it.covers(name))
 
 

@@ -1,8 +1,8 @@
-"""Tell a job: a message starts a run of it, with all that there is to know as the parameter `alarm`."""
+"""Alarms that start a job: each message starts a run, with the message as the parameter `alarm`."""
 
 from __future__ import annotations
 
-from rota.control.jobs import Jobs
+from rota.control.jobs import JobVerbs
 from rota.errors import RotaError, StoreUnavailable, Undelivered
 from rota.model.alarm import AlarmRule, ChannelKind, Message
 from rota.model.job import JobName
@@ -10,14 +10,14 @@ from rota.ports import Courier
 
 
 class JobCourier:
-    """The channel that needs the store (`ports.Courier`); all others are left to another courier."""
+    """Sends messages of channel `job` (`ports.Courier`), and hands all others to another courier."""
 
-    def __init__(self, jobs: Jobs, others: Courier) -> None:
+    def __init__(self, jobs: JobVerbs, others: Courier) -> None:
         self._jobs = jobs
         self._others = others
 
     async def send(self, rule: AlarmRule, message: Message) -> str:
-        if rule.channel.kind is not ChannelKind.JOB:
+        if rule.channel.kind != ChannelKind.JOB:
             return await self._others.send(rule, message)
         name = JobName(*rule.channel.to[0].split("/"))
         try:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from rota.control.alarms import Alarms
+from rota.control.alarms import AlarmVerbs
 from rota.core.define import Apply, Delete, Pause, Resume, Sources, compare
 from rota.core.fire import Fire
 from rota.core.owed import first_instant
@@ -40,7 +40,7 @@ class Action(NamedTuple):
     reason: str = ""
 
 
-class Jobs(Alarms):
+class JobVerbs(AlarmVerbs):
     """What may be asked about jobs."""
 
     async def load(self, paths: Sequence[str], repository: str = "") -> Loaded:
@@ -82,10 +82,10 @@ class Jobs(Alarms):
         taken for them. Who takes over takes also what a file defined before its repository was named."""
         own = {it for it in sources.covered if is_own(it, repository)}
         if not own or not own.issuperset(sources.by_name.values()):
-            (anybodys, *_) = sorted(sources.covered - own)
+            (ambiguous, *_) = sorted(sources.covered - own)
             raise InvalidInput.of(
                 "--prune",
-                f"{anybodys} may be the name of somebody else's too, whose jobs must not be deleted; name its "
+                f"{ambiguous} could also be a file of another repository, whose jobs must not be deleted; name its "
                 "repository: --repository NAME, or definitions.repository in rota.toml; the first time with "
                 "--take-over",
             )
@@ -100,7 +100,7 @@ class Jobs(Alarms):
         ]
 
     async def prune(self, orphans: Sequence[Action]) -> None:
-        """Delete jobs that their source has given up; it, or another, may define them again."""
+        """Delete jobs that their source no longer defines. Any source may define them again."""
         names = [it.name for it in orphans]
         if names:
             await self._change_existing(names, Delete(source=""), waiting=True)
@@ -126,7 +126,7 @@ class Jobs(Alarms):
 
     async def trigger(self, name: JobName, params: Mapping[str, object], key: str | None = None) -> Run:
         """Start a run now, under the job's overlap policy; the same key starts it once."""
-        from rota.definitions.asked import run_key, run_params
+        from rota.definitions.requests import run_key, run_params
 
         key = self._clock.token() if key is None else run_key(key)
         job = await self.job(name)
@@ -153,7 +153,7 @@ class Jobs(Alarms):
         return preview(definition, self._clock.wall(), count)
 
     async def _existing(self, names: Sequence[JobName]) -> tuple[Job, ...]:
-        """The jobs of these names; all of them must be there."""
+        """Return the jobs of these names. Raises NotFound if one is missing."""
         found = await self._again(lambda: self._store.named(names))
         states = {job.definition.full_name: job.state for job in found}
         for name in names:
@@ -187,7 +187,7 @@ class Jobs(Alarms):
 
 
 def sources_of(loaded: Loaded, *, take_over: bool = False, by_hand: bool = False) -> Sources:
-    """Who defines what was loaded."""
+    """Return the source of each loaded definition."""
     covered = frozenset(loaded.covered)
     return Sources(by_name=dict(loaded.sources), covered=covered, take_over=take_over, by_hand=by_hand)
 

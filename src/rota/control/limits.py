@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rota.control.asking import Asking
+from rota.control.retrying import Retrying
 from rota.core.advance import Advance
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.plan import JobFilter
@@ -19,7 +19,7 @@ CANCEL_MAX = 500
 
 
 class Keep(Enum):
-    """Stands for a value that shall stay as it is."""
+    """Marks an argument whose stored value does not change."""
 
     KEEP = "keep"
 
@@ -41,18 +41,18 @@ class QuotaState(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """What went with a tenant: its quotas, and the items that were cancelled at once or asked to stop."""
+    """What was removed with a tenant: its quotas, and how many items were cancelled at once or asked to stop."""
 
     quotas: tuple[str, ...]
     ended: int = 0
     asked: int = 0
 
 
-class Limits(Asking):
+class LimitVerbs(Retrying):
     """What may be asked about limits."""
 
     async def set_capacity(self, cap: int) -> Limit:
-        """How many items may execute at a time in the whole cluster. Lower than what runs: nothing new starts."""
+        """Set how many items may execute at a time in the whole cluster. If more run, nothing starts until fewer do."""
         return await self._set(GLOBAL, {"cap": cap})
 
     async def set_quota(
@@ -142,7 +142,7 @@ class Limits(Asking):
         _check_names(tenant=tenant, quota=quota)
         quotas = {it.quota: it.limit for it in await self.quotas() if it.tenant == tenant and it.limit is not None}
         if (limit := quotas.get(quota)) is None:
-            from rota.definitions.words import suggestion
+            from rota.definitions.display import suggestion
 
             near = suggestion(quota, quotas)
             raise NotFound(f"tenant {tenant} has no quota {quota}{near}; see: rota tenant list")
@@ -187,7 +187,7 @@ class Limits(Asking):
         return ended, asked
 
     async def _set(self, name: str, given: dict[str, Any]) -> Limit:
-        """Change what is given of a limit."""
+        """Change the given fields of a limit."""
         from rota.definitions.limit import checked
 
         wanted = checked({key: value for key, value in given.items() if value is not KEEP})

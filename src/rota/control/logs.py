@@ -1,11 +1,11 @@
-"""Logs: the output of attempts, as far as it was kept, while they run too."""
+"""Logs: the kept output of attempts, also while they run."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from rota.control.asking import Asking
+from rota.control.retrying import Retrying
 from rota.errors import LogUnreadable, NotFound, Refused
 from rota.model.run import Item, LogKey
 from rota.model.states import ItemState, Outcome
@@ -30,7 +30,7 @@ class LogPiece(NamedTuple):
     why: str = ""
 
 
-class Logs(Asking):
+class LogVerbs(Retrying):
     """What may be asked about output."""
 
     async def logs(
@@ -87,7 +87,7 @@ class Logs(Asking):
             yield LogPiece(item, current, offset, b"", why=why)
 
     async def _why(self, key: LogKey) -> str:
-        """How an attempt ended, if it did not succeed."""
+        """Say how an attempt ended if it did not succeed."""
         record = next((it for it in await self._records_of(key.run_id) if _is(it, key)), None)
         if record is None or record.outcome == Outcome.SUCCEEDED:
             return ""
@@ -95,7 +95,7 @@ class Logs(Asking):
         return f"[attempt {key.attempt} {record.outcome}{f': {why}' if why else ''}]"
 
     async def _attempt(self, item: Item, wanted: int | None) -> tuple[int, bool]:
-        """Which attempt is meant (0: it was not made), and whether it is over."""
+        """Return the attempt to read (0: there is none), and whether it is over."""
         queued = await self._again(lambda: self._store.queued(item_ids=[item.id]))
         under_way = bool(queued) and queued[0].state in (ItemState.ASSIGNED, ItemState.RUNNING)
         latest = queued[0].attempt if queued else max((it.attempt for it in await self._records(item)), default=0)
@@ -106,7 +106,7 @@ class Logs(Asking):
         return number, over and (number > 0 or not queued)
 
     async def _gap(self, logs: LogStore, key: LogKey, read: int) -> str:
-        """What to say when an attempt is over and its output does not reach its end."""
+        """Return the note for an attempt that is over and whose output is incomplete."""
         total = logs.total(key)
         if total is not None and read >= total:
             return ""

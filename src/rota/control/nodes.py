@@ -1,4 +1,4 @@
-"""Nodes: who there is, and who takes no more work."""
+"""Nodes: list them, drain them, and wait until they are drained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from rota.control.survey import Surveying
-from rota.coordination.notice import notify
+from rota.coordinators.recipes.notice import notify
 from rota.core.cluster import ClusterFacts, drain_objections
 from rota.errors import CoordinatorUnavailable, InvalidInput, Problem, Refused
 from rota.model.cluster import Drain, Peer, Placement, Role
@@ -21,7 +21,7 @@ ITEMS_MAX = 10_000
 
 
 class Load(NamedTuple):
-    """What nodes that drain still have."""
+    """The jobs and items that draining nodes still have."""
 
     jobs: int
     items: int
@@ -31,7 +31,7 @@ class Load(NamedTuple):
         return not (self.jobs or self.items)
 
 
-class Nodes(Surveying):
+class NodeVerbs(Surveying):
     """What may be asked about nodes."""
 
     async def nodes(self, *, gone: bool = False) -> Members:
@@ -81,7 +81,7 @@ class Nodes(Surveying):
     async def drained(
         self, names: Collection[str], roles: Collection[Role], tell: Callable[[Load], None], within_s: float
     ) -> Load:
-        """Wait until these nodes have nothing more, or are off the list again; says what is left when time is up."""
+        """Wait until these nodes have no jobs and items, or are off the list, or time is up. Returns what is left."""
         until_s = self._clock.monotonic() + within_s
         while True:
             load = await self._load(names, roles)
@@ -104,7 +104,7 @@ class Nodes(Surveying):
         return Load(held, items)
 
     async def _told(self) -> Members:
-        """Wake the schedulers; without a word they find out by themselves, but later."""
+        """Wake the schedulers, and return the nodes. If nobody can be woken, they see the change at their next look."""
         if self._coordinator is not None:
             with suppress(CoordinatorUnavailable):
                 await notify(self._coordinator, self._clock, "drain")

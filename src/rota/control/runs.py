@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rota.control.asking import Asking
+from rota.control.retrying import Retrying
 from rota.core.advance import Advance
 from rota.core.explain import Reason, explain, failures
 from rota.core.rerun import RERUNS_MAX, Known, Rerun, rerun_key
@@ -43,6 +43,19 @@ class RunDetail(NamedTuple):
     nodes: dict[int, Node]
     now: datetime
 
+    def state_of(self, item: Item) -> str:
+        """Return the live state of an item, or the one that is kept of it."""
+        live = self.live.get(item.id)
+        return str(item.state if live is None else live.state)
+
+    def node_of(self, item: Item) -> str | None:
+        """Return the name of the node where an item is, or where its last attempt was."""
+        live = self.live.get(item.id)
+        if live is not None:
+            node = self.nodes.get(live.node_id or 0)
+            return None if node is None else node.joined.name
+        return next((it.node for it in reversed(self.attempts) if it.item_id == item.id and it.node), None)
+
 
 class Cancellation(NamedTuple):
     """The runs as they are now, and what became of their items."""
@@ -52,14 +65,14 @@ class Cancellation(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """Why a run stands where it does, by the store's clock."""
+    """Why a run waits or has failed; `now` is the store's clock."""
 
     run: Run
     now: datetime
     reasons: tuple[Reason, ...]
 
 
-class Runs(Asking):
+class RunVerbs(Retrying):
     """What may be asked about runs."""
 
     async def runs(self, wanted: RunFilter) -> tuple[Run, ...]:
@@ -177,7 +190,7 @@ class Runs(Asking):
         return found[wanted]
 
     async def _reruns(self, name: JobName, run_id: int) -> int:
-        """How often a run was run again. Known beforehand, so that a request whose answer was lost is found done."""
+        """Return how often a run was repeated. It is part of the key, so that a repeated request finds its run."""
         keys = [(name, rerun_key(run_id, number)) for number in range(1, RERUNS_MAX + 1)]
         seen = await self._again(lambda: self._store.change([name], Known(), known=keys, cause=Cause.RERUN))
         if len(seen.runs) >= RERUNS_MAX:
@@ -186,7 +199,7 @@ class Runs(Asking):
 
 
 def _stored(wanted: RunFilter) -> RunFilter:
-    """What to ask the store for: there, a run that waits for a seat is running."""
+    """Return the filter for the store, where a run that waits for a seat is stored as running."""
     states = wanted.states
     if RunState.WAITING in states and RunState.RUNNING not in states:
         states = (*states, RunState.RUNNING)

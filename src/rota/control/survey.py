@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from rota.control.asking import Asking
-from rota.coordination.election import LEADER
-from rota.coordination.handover import read_handover
-from rota.coordination.peers import read_member, read_peer, read_plan
+from rota.control.retrying import Retrying
+from rota.coordinators.recipes.election import LEADER
+from rota.coordinators.recipes.handover import read_handover
+from rota.coordinators.recipes.peers import read_member, read_peer, read_plan
 from rota.core.cluster import ClusterFacts
 from rota.core.placement.layout import Wrong, wrong
 from rota.core.placement.scope import owner_of
@@ -21,11 +21,11 @@ from rota.model.plan import JobFilter
 from rota.ports import Coordinator
 
 
-class Surveying(Asking):
+class Surveying(Retrying):
     """What may be asked about the cluster as a whole."""
 
     async def cluster(self) -> ClusterFacts:
-        """The schedulers and the jobs, and whose they are."""
+        """Return the schedulers, the jobs and their owners."""
         listed = await self._again(self._store.drains)
         placeable = await self._again(lambda: self._store.placeable(-1))
         peers = await self._peers()
@@ -47,7 +47,7 @@ class Surveying(Asking):
         )
 
     async def job_names(self, job_ids: Sequence[int]) -> dict[int, JobName]:
-        """What the jobs of some numbers are called."""
+        """Return the names of jobs, by id."""
         wanted = JobFilter(ids=tuple(job_ids), limit=max(len(job_ids), 1))
         return {job.id: job.definition.full_name for job in await self._again(lambda: self._store.jobs(wanted))}
 
@@ -64,7 +64,7 @@ class Surveying(Asking):
         return await self._again(partial(self._coordination.get, key))
 
     async def wrong_entries(self) -> tuple[Wrong, ...]:
-        """What is not as it should be among all entries of the cluster."""
+        """Return the entries of the coordinator that are wrong."""
         return wrong([it for folder in ("", *LASTING, *CLAIMED) for it in await self._entries(folder)])
 
     async def _peers(self, folder: str = LIVE) -> tuple[Peer, ...]:
@@ -85,7 +85,7 @@ class Surveying(Asking):
 
 
 def _placement(peers: Sequence[Peer], plan: ScopePlan | None, claims: Sequence[Entry]) -> Placement | None:
-    """The placement that the schedulers tell; where an older one tells none, what it has left behind."""
+    """Return the placement that the schedulers report; if an older release reports none, infer it from its entries."""
     told = next((peer.placement for peer in peers if peer.placement is not None), None)
     if told is not None:
         return told

@@ -20,7 +20,7 @@ from rota.ports import Clock
 
 log = structlog.get_logger()
 
-DONE = {"create": "created", "change": "changed", "adopt": "adopted"}
+DONE = {"create": "job.created", "change": "job.changed", "adopt": "job.adopted"}
 
 
 class Source(Protocol):
@@ -106,7 +106,7 @@ class Definer(Loop):
         definitions, problems = found.definitions, found.problems
         if tuple(problems) != self.problems:
             for problem in problems:
-                log.error("a definition is wrong and was left out", problem=str(problem))
+                log.error("definition.wrong", problem=str(problem))
             self.problems = tuple(problems)
         if self._on_loaded is not None:
             await self._on_loaded(found)
@@ -115,14 +115,14 @@ class Definer(Loop):
         try:
             actions = await self._applied(definitions, found)
         except InvalidInput as error:
-            log.warning("the definitions were not applied", reason=str(error))
+            log.warning("definition.not_applied", reason=str(error))
             return
         for it in actions:
             if it.action not in ("nothing", "refuse"):
-                log.info(f"job {DONE[it.action]}", job=str(it.name))
+                log.info(DONE[it.action], job=str(it.name))
         refused = frozenset((it.name, it.reason) for it in actions if it.action == "refuse")
         for name, reason in sorted(refused - self._refused):
-            log.error("a job was not applied", job=str(name), reason=reason)
+            log.error("job.refused", job=str(name), reason=reason)
         self._refused = refused
 
     async def _applied(self, definitions: Sequence[Definition], found: Found) -> Sequence[Applied]:
@@ -134,7 +134,7 @@ class Definer(Loop):
             if len(definitions) == 1:
                 if fault.record not in self._unread:
                     self._unread.add(fault.record)
-                    log.error("a job is left as a newer release has stored it", reason=fault.reason)  # noqa: TRY400
+                    log.error("job.newer", reason=fault.reason)  # noqa: TRY400
                 return []
         half = len(definitions) // 2
         return [*await self._applied(definitions[:half], found), *await self._applied(definitions[half:], found)]

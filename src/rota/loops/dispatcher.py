@@ -16,7 +16,7 @@ from collections.abc import Callable
 import structlog
 
 from rota.config import DispatchConfig
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.loops.executor import Executor
 from rota.loops.identity import Identity
 from rota.loops.loop import Loop
@@ -137,7 +137,7 @@ class Dispatcher(Loop):
 
     def _step_aside(self) -> None:
         """Let others make the rounds: the one that could run what waits always reaches itself (A1.9)."""
-        log.info("cannot reach who could run what waits; leaving the rounds to others", for_s=ASIDE_S)
+        log.info("dispatcher.stepped_aside", for_s=ASIDE_S, reason="cannot reach who could run what waits")
         self._aside_until_s = self._clock.monotonic() + ASIDE_S
         self._board.forget()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from rota.config import PlacementConfig
 from rota.core.placement.beat import lock_key, tick_of, wait_s
 from rota.errors import CoordinatorError
-from rota.loops.moment import Moment
+from rota.loops.store_time import StoreTime
 from rota.ports import Clock, Coordinator, Store
 
 BEAT_S = 60.0
@@ -46,7 +46,7 @@ class Duty:
         self._takes_part = takes_part
         """Duties are for schedulers; a node that only executes leaves them alone."""
         self._placement = placement
-        self._moment: Moment | None = None
+        self._moment: StoreTime | None = None
         self._won: dict[str, int] = {}
         self._asked: tuple[float, str | None, int] | None = None
         """When, in which session and for which tick it was asked last."""
@@ -79,5 +79,5 @@ class Duty:
 
     async def _tick(self) -> int:
         if self._moment is None or self._moment.elapsed() > BEAT_S:
-            self._moment = Moment(self._clock, await self._store.now())
+            self._moment = StoreTime(self._clock, await self._store.now())
         return tick_of(self._moment.now(), BEAT_S)

@@ -1,4 +1,4 @@
-"""Execute what rounds gave to this node: read the grants, load the attempts, hand them to the crew.
+"""Execute what rounds gave to this node: read the grants, load the attempts, hand them to the runner.
 
 The executor never runs user code and never decides what becomes of an attempt. Grants of later rounds than the last
 one read are all it needs: rounds are made one after the other.
@@ -10,13 +10,13 @@ import structlog
 
 from rota.config import ExecutorConfig
 from rota.core.advance import Advance
-from rota.core.hand_back import handed_back, has_reader
+from rota.core.dispatch.hand_back import handed_back, has_reader
 from rota.loops.identity import Identity
-from rota.loops.live import Live
+from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
 from rota.model.dispatch import Grant, Granted
-from rota.ports import Clock, Crew, Store
+from rota.ports import Clock, Runner, Store
 
 CANCEL_LOOK_S = 1.0
 IDLE_S = 3600.0
@@ -33,8 +33,8 @@ class Executor(Loop):
         clock: Clock,
         config: ExecutorConfig,
         identity: Identity,
-        crew: Crew,
-        live: Live,
+        runner: Runner,
+        in_hand: AttemptsInHand,
         loader: Loader,
         *,
         version: str = "",
@@ -43,8 +43,8 @@ class Executor(Loop):
         self._store = store
         self._config = config
         self._identity = identity
-        self._crew = crew
-        self._live = live
+        self._runner = runner
+        self._in_hand = in_hand
         self._loader = loader
         self._version = version
         self._handed: list[Grant] = []
@@ -94,7 +94,7 @@ class Executor(Loop):
         await self._cancel()
         if self._unread or self._handed:
             return 0.0
-        return CANCEL_LOOK_S if self._live.attempts else IDLE_S
+        return CANCEL_LOOK_S if self._in_hand.attempts else IDLE_S
 
     async def all_in_hand(self) -> None:
         """Wait until all that this node was given is in hand."""
@@ -103,8 +103,8 @@ class Executor(Loop):
 
     async def drained(self) -> None:
         """Wait until this node, which is given nothing more, has nothing in hand."""
-        while self._live.attempts or self._is_reading:
-            await self._live.idle.wait()
+        while self._in_hand.attempts or self._is_reading:
+            await self._in_hand.idle.wait()
             await self.pause()
 
     @property
@@ -116,9 +116,9 @@ class Executor(Loop):
 
     async def abandon(self) -> None:
         """End everything, hold or not, and see it gone; what others have not taken yet goes back as lost."""
-        await self._crew.close()
-        await self._live.idle.wait()
-        await self._crew.open(self._live)
+        await self._runner.close()
+        await self._in_hand.idle.wait()
+        await self._runner.open(self._in_hand)
 
     async def _grants(self, node_id: int) -> list[Grant]:
         handed, self._handed = self._handed, []
@@ -147,8 +147,8 @@ class Executor(Loop):
         if self._identity.id != node_id:
             return  # given up meanwhile: these items are no longer this node's
         self._unreadable += loaded.unread
-        attempts = self._live.add(loaded.attempts)
-        self._crew.begin(attempts)
+        attempts = self._in_hand.add(loaded.attempts)
+        self._runner.begin(attempts)
         self.begun += len(attempts)
 
     async def _hand_back(self, node_id: int) -> None:
@@ -161,14 +161,14 @@ class Executor(Loop):
         await self._store.finish(ends, rule=Advance())
         self._unreadable = []
         items = [end.item_id for end in ends]
-        log.error("items that this release cannot read", items=items[:20], count=len(items), to_newer=newer)
+        log.error("item.unreadable", items=items[:20], count=len(items), to_newer=newer)
 
     async def _cancel(self) -> None:
         """Now and then, see which of the attempts in hand were asked to stop."""
         now_s = self._clock.monotonic()
-        if not self._live.attempts or now_s - self._looked_s < CANCEL_LOOK_S:
+        if not self._in_hand.attempts or now_s - self._looked_s < CANCEL_LOOK_S:
             return
         self._looked_s = now_s
-        asked = await self._store.asked_to_cancel(list(self._live.attempts))
+        asked = await self._store.asked_to_cancel(list(self._in_hand.attempts))
         if asked:
-            self._crew.cancel(asked)
+            self._runner.cancel(asked)

@@ -6,7 +6,7 @@ attempt runs for longer than a moment; one that ends sooner goes from assigned t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import structlog
 
@@ -17,15 +17,16 @@ from rota.core.notice import notices
 from rota.core.retry import after
 from rota.errors import StoreUnavailable
 from rota.loops.identity import Identity
-from rota.loops.live import Live
+from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
-from rota.loops.moment import Moment
+from rota.loops.signals import Signals
+from rota.loops.store_time import StoreTime
 from rota.model.dispatch import ItemEnd, ItemStart
 from rota.model.moment import micros, moment
 from rota.model.node import MARGIN_S
 from rota.model.states import Outcome
-from rota.model.work import MESSAGE_MAX, Assignment, Attempt, AttemptEnd, Overlap
+from rota.model.work import MESSAGE_MAX, Assignment, Attempt, AttemptEnd, SuspectedOverlap
 from rota.ports import Clock, Store
 
 START_S = 0.1
@@ -46,23 +47,24 @@ class Finisher(Loop):
         clock: Clock,
         config: ExecutorConfig,
         identity: Identity,
-        live: Live,
+        in_hand: AttemptsInHand,
         loader: Loader,
         *,
+        signals: Signals | None = None,
         gather_s: float = 0.0,
         margin_s: float = MARGIN_S,
     ) -> None:
         super().__init__(clock)
         self._gather_s = gather_s
         self._margin_s = margin_s
-        self._overlaps: list[Overlap] = []
+        self._overlaps: list[SuspectedOverlap] = []
         self._store = store
         self._config = config
         self._identity = identity
-        self._live = live
+        self._in_hand = in_hand
         self._loader = loader
-        self.on_finished: Callable[[], None] = lambda: None
-        self._moment: Moment | None = None
+        self._signals = signals or Signals()
+        self._moment: StoreTime | None = None
         self._at_once = config.batch_max
         """How many ends are written together: fewer while something is wrong with one of them."""
         self.finished = 0
@@ -70,7 +72,7 @@ class Finisher(Loop):
 
     async def once(self) -> float:
         if self._moment is None:
-            self._moment = Moment(self._clock, await self._store.now())
+            self._moment = StoreTime(self._clock, await self._store.now())
         await self._tell_overlaps()
         early_s = self._early_s()
         if early_s > 0:
@@ -80,8 +82,8 @@ class Finisher(Loop):
         ends = [end for it in over if (end := self._end(*it, self._moment)) is not None]
         starts += [self._outside(it, end, self._moment) for it, end in over if _is_outside(it, end)]
         if not ends and not starts:
-            return START_S if self._live.begun else 3600.0
-        self._live.written_s = self._clock.monotonic()
+            return START_S if self._in_hand.begun else 3600.0
+        self._in_hand.written_s = self._clock.monotonic()
         try:
             told = await self._notices(over, ends)
             done = await self._store.finish(ends, starts, rule=Advance(), notices=told)
@@ -89,21 +91,21 @@ class Finisher(Loop):
             self._put_back(over, alone=isinstance(fault, Exception) and not isinstance(fault, StoreUnavailable))
             raise
         self._at_once = self._config.batch_max
-        self._moment = Moment(self._clock, moment(done.now_us))  # a clock that drifts is not carried on for long
+        self._moment = StoreTime(self._clock, moment(done.now_us))  # a clock that drifts is not carried on for long
         for start in starts:
-            self._live.begun.pop(start.item_id, None)
-        self._live.settled([attempt for attempt, _ in over])
+            self._in_hand.begun.pop(start.item_id, None)
+        self._in_hand.settled([attempt for attempt, _ in over])
         self.finished += sum(end.item_id not in done.stale for end in ends)
         if done.stale:
-            log.warning("ends that came too late", items=sorted(done.stale)[:20], count=len(done.stale))
+            log.warning("attempt.end_refused", items=sorted(done.stale)[:20], count=len(done.stale))
             self._overlaps += [it for it in self._suspected(over) if it.item_id in done.stale]
-        self.on_finished()
-        return 0.0 if self._live.over or self._overlaps else (START_S if self._live.begun else 3600.0)
+        self._signals.committed.emit()
+        return 0.0 if self._in_hand.over or self._overlaps else (START_S if self._in_hand.begun else 3600.0)
 
-    def _suspected(self, over: Sequence[tuple[Attempt, AttemptEnd]]) -> list[Overlap]:
+    def _suspected(self, over: Sequence[tuple[Attempt, AttemptEnd]]) -> list[SuspectedOverlap]:
         """Those whose processes outlived the lease of this node."""
         return [
-            Overlap(
+            SuspectedOverlap(
                 item_id=it.item_id,
                 attempt=it.attempt,
                 run_id=it.run_id,
@@ -121,17 +123,15 @@ class Finisher(Loop):
             await self._store.suspect_overlap(overlaps)
             del self._overlaps[: len(overlaps)]
             items = [it.item_id for it in overlaps]
-            log.warning(
-                "stood still with all of its processes; attempts may have run twice at a time", items=items[:20]
-            )
+            log.warning("attempt.overlap_suspected", items=items[:20], reason="this host stood still")
 
     def _put_back(self, over: Sequence[tuple[Attempt, AttemptEnd]], *, alone: bool) -> None:
         """They are tried again; `alone`: something is wrong with one of them, so fewer at a time, and when it is alone,
         after all others."""
         if alone and len(over) == 1:
-            self._live.over.append(over[0])
+            self._in_hand.over.append(over[0])
         else:
-            self._live.over.extendleft(reversed(over))
+            self._in_hand.over.extendleft(reversed(over))
         if alone:
             self._at_once = max(len(over) // 2, 1)
 
@@ -153,25 +153,25 @@ class Finisher(Loop):
 
     def _early_s(self) -> float:
         """For how much longer ends shall gather: a transaction for each would cost more than they do."""
-        if len(self._live.over) >= self._config.batch_max:
+        if len(self._in_hand.over) >= self._config.batch_max:
             return 0.0
-        return self._live.written_s + self._gather_s - self._clock.monotonic()
+        return self._in_hand.written_s + self._gather_s - self._clock.monotonic()
 
     def _take(self) -> list[tuple[Attempt, AttemptEnd]]:
-        over = self._live.over
+        over = self._in_hand.over
         return [over.popleft() for _ in range(min(len(over), self._at_once))]
 
-    def _starts(self, read: Moment) -> list[ItemStart]:
+    def _starts(self, read: StoreTime) -> list[ItemStart]:
         """The attempts that have run for a moment and whose start is not written."""
         before_s = self._clock.monotonic() - START_S
-        due = [(item_id, at_s) for item_id, at_s in self._live.begun.items() if at_s <= before_s]
+        due = [(item_id, at_s) for item_id, at_s in self._in_hand.begun.items() if at_s <= before_s]
         return [
             ItemStart(item_id=item_id, attempt=it.attempt, round=it.round, started_us=read.at_us(at_s))
             for item_id, at_s in due[: self._config.batch_max]
-            if (it := self._live.attempts.get(item_id)) is not None
+            if (it := self._in_hand.attempts.get(item_id)) is not None
         ]
 
-    def _outside(self, attempt: Attempt, end: AttemptEnd, read: Moment) -> ItemStart:
+    def _outside(self, attempt: Attempt, end: AttemptEnd, read: StoreTime) -> ItemStart:
         assert attempt.timeout_s is not None
         return ItemStart(
             item_id=attempt.item_id,
@@ -181,7 +181,7 @@ class Finisher(Loop):
             expires_s=attempt.timeout_s,
         )
 
-    def _end(self, attempt: Attempt, end: AttemptEnd, read: Moment) -> ItemEnd | None:
+    def _end(self, attempt: Attempt, end: AttemptEnd, read: StoreTime) -> ItemEnd | None:
         """What becomes of the item. One whose client reports the end goes on when `on_start` has returned."""
         if _is_outside(attempt, end):
             return None
@@ -219,13 +219,3 @@ class Finisher(Loop):
 
 def _is_outside(attempt: Attempt, end: AttemptEnd) -> bool:
     return attempt.external and end.outcome is Outcome.SUCCEEDED
-
-
-def wake_all(finishers: Sequence[Finisher]) -> Callable[[], None]:
-    """Wake each of them: whoever comes first takes the batch."""
-
-    def wake() -> None:
-        for finisher in finishers:
-            finisher.wake()
-
-    return wake

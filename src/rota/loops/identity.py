@@ -1,4 +1,4 @@
-"""Who this node is at present. Only `Member` changes it; the other loops of the process look at it."""
+"""Say who this node is at present. Only `Member` changes it; the other loops of the process read it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Identity:
-    """A node's name, and the id that the store gave to its present incarnation; none: it has not joined,
-    or was given up and has not joined anew."""
+    """The name of this node, and the id that the store gave to its present incarnation. The id is none while the node
+    has not joined, or has lost its lease and not joined anew."""
 
     name: str
     id: int | None = None

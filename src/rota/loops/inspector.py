@@ -18,12 +18,12 @@ import structlog
 from rota.core.reach import checked, failures, is_answer_of, unreachable
 from rota.loops.loop import Loop
 from rota.model.cluster import UNREACHABLE_AFTER
-from rota.model.node import Answer, Node, Place
+from rota.model.node import Node, PingAnswer, Place
 from rota.ports import Clock, Store
 
 log = structlog.get_logger()
 
-Ping = Callable[[str], Awaitable[Answer | None]]
+Ping = Callable[[str], Awaitable[PingAnswer | None]]
 OnChanged = Callable[[Sequence[Node]], Awaitable[None]]
 Publish = Callable[[tuple[str, ...]], Awaitable[None]]
 
@@ -69,14 +69,12 @@ class Inspector(Loop):
             await self._publish(tuple(sorted({node.joined.name for node in lost})))
         return self._every_s
 
-    def _say(self, nodes: Sequence[Node], answers: dict[int, Answer | None]) -> None:
+    def _say(self, nodes: Sequence[Node], answers: dict[int, PingAnswer | None]) -> None:
         for node in nodes:
             name, address = node.joined.name, node.joined.address
             if self._failed[node.id] == UNREACHABLE_AFTER:
                 answer = answers[node.id]
                 who = "nobody" if answer is None else f"{answer.node} ({answer.id})"
-                log.warning(
-                    "a node cannot be reached", node=name, address=address, answers=who, attempts=UNREACHABLE_AFTER
-                )
+                log.warning("node.unreachable", node=name, address=address, answers=who, attempts=UNREACHABLE_AFTER)
             elif node.id in self._told and not self._failed[node.id]:
-                log.info("a node can be reached again", node=name, address=address)
+                log.info("node.reachable", node=name, address=address)

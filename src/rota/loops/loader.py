@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from rota.core.attempt import assigned_attempt, job_attempt
-from rota.model.dispatch import Grant, Granted
+from rota.core.notice import notices
+from rota.model.dispatch import Grant, Granted, ItemEnd
 from rota.model.job import Definition
 from rota.model.run import Item, Loads, Run
-from rota.model.work import Attempt, Queued, Retry, Work
+from rota.model.work import Assignment, Attempt, Queued, Retry, Work
 from rota.ports import Store
 
 K = TypeVar("K")
@@ -24,8 +25,12 @@ class Policy(NamedTuple):
     item: Item
     work: Work | None = None
 
+    def notices(self, end: ItemEnd) -> list[Assignment]:
+        """What the client of an assigned item wants to be told of its end."""
+        return [] if self.work is None else notices(end, self.work, self.item.number, self.item.info)
 
-class Loaded(NamedTuple):
+
+class LoadedAttempts(NamedTuple):
     """Attempts, and what was granted but cannot be read by this release."""
 
     attempts: list[Attempt]
@@ -45,14 +50,14 @@ class Loader:
         self._works.clear()
         self._definitions.clear()
 
-    async def attempts(self, grants: Sequence[Grant]) -> Loaded:
+    async def attempts(self, grants: Sequence[Grant]) -> LoadedAttempts:
         """The attempts of these grants, in their order. Items that are gone are left out."""
         granted = [(it, grant) for grant in grants for it in grant.items]
         items, known = await self._load([it for it, _ in granted])
         unread = [(it, grant) for it, grant in granted if known.is_unread(it.run_id)]
         readable = [(it, grant) for it, grant in granted if not known.is_unread(it.run_id)] if unread else granted
         made = (_attempt(it, grant, items.get(it.item_id), known) for it, grant in readable)
-        return Loaded([attempt for attempt in made if attempt is not None], unread)
+        return LoadedAttempts([attempt for attempt in made if attempt is not None], unread)
 
     async def policies(self, queued: Sequence[Queued]) -> dict[int, Policy]:
         """What says what becomes of live items; of those that this release can read."""

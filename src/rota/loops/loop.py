@@ -35,8 +35,7 @@ class Loop(ABC):
         self._woken = self._stopping = False
         self._stopped = asyncio.Event()
         self._rest: asyncio.Future[None] | None = None
-        self.outages: Sequence[Outage] = ()
-        """What this loop's servers are known to do, shared by the loops of a node."""
+        self._outages: Sequence[Outage] = ()
         self.failures = 0
         """Rounds that failed since the last one that did not."""
 
@@ -44,8 +43,9 @@ class Loop(ABC):
     async def once(self) -> float:
         """Do one round; say how many seconds to rest after it."""
 
-    async def run(self) -> None:
-        """Do rounds until told to stop."""
+    async def run(self, outages: Sequence[Outage] = ()) -> None:
+        """Do rounds until told to stop. `outages` is what the loops of a node know together of their servers."""
+        self._outages = outages
         while not self._stopping:
             try:
                 rest_s = await self.once()
@@ -86,7 +86,7 @@ class Loop(ABC):
 
     def _succeeded(self) -> None:
         if self.failures > 1:
-            log.info("going on", loop=type(self).__name__, after_failures=self.failures)
+            log.info("loop.recovered", loop=type(self).__name__, after_failures=self.failures)
         self.failures = 0
 
     async def _recover(self, fault: Exception) -> None:
@@ -107,7 +107,7 @@ class Loop(ABC):
 
     def _outage_of(self, fault: Exception) -> Outage | None:
         kinds = {"store": StoreUnavailable, "coordinator": CoordinatorUnavailable}
-        return next((it for it in self.outages if isinstance(fault, kinds[it.server])), None)
+        return next((it for it in self._outages if isinstance(fault, kinds[it.server])), None)
 
     def _tell(self, fault: Exception) -> None:
         """Not every failure: the first, and then after ever more of them."""
@@ -116,13 +116,13 @@ class Loop(ABC):
         details: dict[str, object] = {"loop": type(self).__name__, "failures": self.failures}
         match fault:
             case StoreUnavailable():
-                log.warning("the store did not answer; trying again", reason=str(fault), **details)
+                log.warning("store.unavailable", reason=str(fault), **details)
             case CoordinatorUnavailable():
-                log.warning("the coordinator did not answer; trying again", reason=str(fault), **details)
+                log.warning("coordinator.unavailable", reason=str(fault), **details)
             case SessionLost():
-                log.warning("the session was lost; going on with a new one", reason=str(fault), **details)
+                log.warning("loop.session_lost", reason=str(fault), **details)
             case _:
-                log.warning("a round failed", exc_info=fault, **details)
+                log.warning("loop.failed", exc_info=fault, **details)
 
     async def _pause(self, seconds: float | None, outage: Outage | None = None) -> None:
         """Wait for so long, or until the outage is over, or until told to stop."""

@@ -19,11 +19,12 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from rota.config import LeaseConfig
+from rota.core.lease import is_replaced, namesakes
 from rota.errors import Refused
 from rota.loops.identity import Identity
 from rota.loops.loop import Loop
 from rota.model.node import Members, NewNode, Place
-from rota.ports import Clock, Crew, Store
+from rota.ports import Clock, Runner, Store
 
 SETTLE_LOOK_S = 0.05
 """How often to look whether what the store does not know is gone."""
@@ -42,7 +43,7 @@ class Member(Loop):
         clock: Clock,
         config: LeaseConfig,
         identity: Identity,
-        crew: Crew | None,
+        runner: Runner | None,
         *,
         describe: Callable[[str], NewNode],
         busy: Callable[[], float] = lambda: 0.0,
@@ -54,7 +55,7 @@ class Member(Loop):
         self._store = store
         self._config = config
         self._identity = identity
-        self._crew = crew
+        self._runner = runner
         self._describe = describe
         self._busy = busy
         self._abandon = abandon
@@ -85,7 +86,7 @@ class Member(Loop):
             try:
                 sent_s = await self._join()
             except Refused as refused:
-                log.warning("cannot join yet", node=self._identity.name, reason=str(refused))
+                log.warning("node.refused", node=self._identity.name, reason=str(refused))
                 return self._config.lease_s / 4
         else:
             generation = await self._store.renew(self._identity.id, lease_s=self._config.lease_s, busy=self._busy())
@@ -93,8 +94,8 @@ class Member(Loop):
                 return self._given_up()
             if not await self._is_settled(self._identity.id, generation):
                 return SETTLE_LOOK_S
-        if self._crew is not None:
-            self._crew.renew(sent_s + self._config.lease_s - self._config.margin_s)
+        if self._runner is not None:
+            self._runner.renew(sent_s + self._config.lease_s - self._config.margin_s)
         self.joined.set()
         return max(self._config.lease_s / 4 - (self._clock.boottime() - sent_s), 0.0)
 
@@ -109,45 +110,32 @@ class Member(Loop):
         self._identity.id = joined.id
         self._former_id = joined.id
         self._settled_in = joined.generation
-        log.info("joined", node=self._identity.name, id=joined.id, number=joined.number)
+        log.info("node.joined", node=self._identity.name, id=joined.id, number=joined.number)
         return self._asked_s
 
     def _must_wait(self, members: Members) -> bool:
         """Whether another node has the name and may be alive: to join would end its work. It is not waited for if its
         process is seen dead on this host, nor for longer than a lease and a margin in which it did not renew."""
-        others = [
-            it
-            for it in members.nodes
-            if it.joined.name == self._identity.name
-            and it.joined.incarnation != self._token  # this very join, whose answer was lost
-            and it.id != self._former_id
-            and it.lease_until is not None
-            and it.lease_until > members.now
-            and not self._is_gone(it.joined.place)
-        ]
-        if not others:
+        name, own_id = self._identity.name, self._former_id
+        others = namesakes(name, members.nodes, members.now, own_id=own_id, token=self._token)
+        last = next((it for it in reversed(others) if not self._is_gone(it.joined.place)), None)
+        if last is None:
             self._holder = None
             return False
-        last = max(others, key=lambda it: it.id)
         now_s = self._clock.monotonic()
         if self._holder is None or self._holder[0] != last.id:
             place, until = last.joined.place, last.lease_until
             where = {"host": place.host, "pid": place.pid, "lease_until": None if until is None else until.isoformat()}
-            log.warning(
-                "node.name_is_held: waiting for its holder to leave or to be gone", node=last.joined.name, **where
-            )
+            log.warning("node.name_held", node=last.joined.name, **where)
         if self._holder is None or self._holder[:2] != (last.id, last.beat):
             self._holder = last.id, last.beat, now_s
         return now_s - self._holder[2] <= self._config.lease_s + self._config.margin_s
 
     def _is_replaced(self, members: Members) -> bool:
         """Whether a newer node of the same name lives: joining again would end its work, and so on in turns."""
-        if self._former_id is None:
+        if not is_replaced(self._identity.name, self._former_id, members.nodes, members.now):
             return False
-        newer = [it for it in members.nodes if it.joined.name == self._identity.name and it.id > self._former_id]
-        if not any(it.lease_until is not None and it.lease_until > members.now for it in newer):
-            return False
-        log.warning("another node has this node's name; not joining while it lives", node=self._identity.name)
+        log.warning("node.replaced", node=self._identity.name)
         return True
 
     async def _is_settled(self, node_id: int, generation: int) -> bool:
@@ -160,7 +148,7 @@ class Member(Loop):
 
     def _given_up(self) -> float:
         """Others have taken this node for dead. Its work ends before it joins anew."""
-        log.warning("given up by the cluster; ending all work and joining anew", node=self._identity.name)
+        log.warning("lease.lost", node=self._identity.name)
         self._identity.id = None
         self._ending_work = self._abandon is not None
         return 0.0

@@ -1,4 +1,4 @@
-"""Know whether a server that all loops of a node need is away: one place asks it again, all others wait.
+"""Watch a server that all loops of a node need: while it is away, one place asks it again, and all loops wait.
 
 answers ──a loop had no answer──> suspected ──it answers all the same──> answers     (that one call was unlucky)
    ^                                  └──no answer──> away: told once, then ever more rarely
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 import structlog
 
@@ -25,11 +26,25 @@ GAPS_S = (0.1, 0.2, 0.5, 1.0)
 REMIND_S = 60.0
 """The first reminder that it is still away; each further one comes after twice as long."""
 
+
+class OutageEvents(NamedTuple):
+    """What the log says of one server."""
+
+    lost: str
+    still_lost: str
+    recovered: str
+
+
+EVENTS = {
+    "store": OutageEvents("store.lost", "store.still_lost", "store.recovered"),
+    "coordinator": OutageEvents("coordinator.lost", "coordinator.still_lost", "coordinator.recovered"),
+}
+
 log = structlog.get_logger()
 
 
 class Outage:
-    """Whether one server answers, as this node knows it. `patience_s`: after so long a loop tries by itself again."""
+    """Knows whether one server answers. A loop that waits for it tries by itself again after `patience_s`."""
 
     def __init__(
         self,
@@ -40,6 +55,7 @@ class Outage:
         patience_s: float | None = None,
     ) -> None:
         self.server = server
+        self._events = EVENTS[server]
         self.patience_s = patience_s
         self._clock = clock
         self._ask = ask
@@ -84,17 +100,17 @@ class Outage:
         while not await self._is_answered():
             if not self.is_on:
                 self._away.set()
-                log.warning(f"{self.server}.lost", reason=self._reason)
+                log.warning(self._events.lost, reason=self._reason)
             away_s = self._clock.monotonic() - self._began_s
             if away_s >= remind_s:
                 remind_s *= 2
-                log.warning(f"{self.server}.still_lost", for_s=round(away_s), reason=self._reason)
+                log.warning(self._events.still_lost, for_s=round(away_s), reason=self._reason)
             gap_s = GAPS_S[min(tries, len(GAPS_S) - 1)]
             tries += 1
             await self._clock.sleep(gap_s * (0.5 + self._clock.chance() / 2))
         if self.is_on:
             self._away.clear()
-            log.info(f"{self.server}.recovered", after_s=round(self._clock.monotonic() - self._began_s, 1))
+            log.info(self._events.recovered, after_s=round(self._clock.monotonic() - self._began_s, 1))
         self._answers.set()
 
     async def _is_answered(self) -> bool:

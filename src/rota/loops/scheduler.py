@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -23,8 +23,9 @@ from rota.config import SchedulerConfig
 from rota.core.fire import Fire
 from rota.errors import StoreUnavailable
 from rota.loops.loop import Loop
-from rota.loops.moment import Moment
-from rota.loops.placement.turn import Everyone, Turn
+from rota.loops.placer.ownership import Ownership, OwnsEverything
+from rota.loops.signals import Signals
+from rota.loops.store_time import StoreTime
 from rota.model.plan import Committed, Pending
 from rota.model.states import RunState, SkipReason
 from rota.ports import Clock, Store
@@ -48,19 +49,16 @@ class Scheduler(Loop):
         clock: Clock,
         config: SchedulerConfig,
         *,
-        on_fired: Callable[[Committed], None] | None = None,
-        turn: Turn | None = None,
+        ownership: Ownership | None = None,
+        signals: Signals | None = None,
         overdue_s: float = 5.0,
     ) -> None:
         super().__init__(clock)
-        self.turn = turn or Everyone()
+        self._ownership = ownership or OwnsEverything()
+        self._signals = signals or Signals()
         self._overdue = timedelta(seconds=overdue_s)
         self._store = store
         self._config = config
-        self.on_fired = on_fired
-        """Told of every batch that was fired."""
-        self.on_jobs: Callable[[], None] = lambda: None
-        """Told when jobs that want an owner came or went."""
         self._placed = 0
         self._held: dict[int, float] = {}
         self.fired = 0
@@ -74,7 +72,7 @@ class Scheduler(Loop):
         """Look once, then fire what falls due until it is time to look again."""
         seen = await self._store.upcoming(within_s=self._config.look_s * 1.5, limit=self._config.look_max)
         self._notice(seen.placed)
-        moment = Moment(self._clock, seen.now)
+        moment = StoreTime(self._clock, seen.now)
         heap: list[Due] = [(self._turn_at(it), it.job_id) for it in seen.pending if not self._is_held(it.job_id)]
         heapq.heapify(heap)
         retried: set[int] = set()
@@ -94,17 +92,17 @@ class Scheduler(Loop):
         """Tell placement when jobs came or went."""
         if placed != self._placed:
             self._placed = placed
-            self.on_jobs()
+            self._signals.jobs_changed.emit()
 
     def _turn_at(self, it: Pending) -> datetime:
         """When a job is to be fired here: at its instant, or so much later if it is another's turn."""
-        mine = self.turn.owns(it.job_id, it.next_fire_at)
+        mine = self._ownership.owns(it.job_id, it.next_fire_at)
         return it.next_fire_at if mine else it.next_fire_at + self._overdue
 
-    def _woken_early(self, moment: Moment, heap: Sequence[Due]) -> bool:
+    def _woken_early(self, moment: StoreTime, heap: Sequence[Due]) -> bool:
         return moment.elapsed() < self._config.look_s and heap[0][0] - moment.now() > timedelta(milliseconds=1)
 
-    async def _fire(self, job_ids: Sequence[int], heap: list[Due], retried: set[int], moment: Moment) -> None:
+    async def _fire(self, job_ids: Sequence[int], heap: list[Due], retried: set[int], moment: StoreTime) -> None:
         """Fire in batches, some at a time. Jobs that a batch left out come again soon: at once if it had too much to
         do, once more if somebody else held them."""
         limit = asyncio.Semaphore(self._config.batches_at_once)
@@ -140,8 +138,7 @@ class Scheduler(Loop):
         for job_id in done.unread:
             self._leave_to_others(job_id)
         self._count(done)
-        if self.on_fired is not None:
-            self.on_fired(done)
+        self._signals.fired.emit(done)
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
 
     def _count(self, done: Committed) -> None:
@@ -156,12 +153,12 @@ class Scheduler(Loop):
     def _hold_back(self, job_id: int, fault: Exception) -> None:
         self._held[job_id] = self._clock.monotonic() + HOLD_S
         reason = f"{type(fault).__name__}: {fault}"
-        log.error("a job cannot be fired and is held back", job_id=job_id, again_in_s=HOLD_S, reason=reason)
+        log.error("job.held_back", job_id=job_id, again_in_s=HOLD_S, reason=reason)
 
     def _leave_to_others(self, job_id: int) -> None:
         """This release cannot read the job. It is told of once; a node that can read it fires it, overdue or not."""
         if job_id not in self._held:
-            log.error("a job cannot be read by this release and is left to newer nodes", job_id=job_id)
+            log.error("job.unreadable", job_id=job_id)
         self._held[job_id] = self._clock.monotonic() + HOLD_S
 
     def _is_held(self, job_id: int) -> bool:

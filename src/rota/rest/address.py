@@ -25,7 +25,7 @@ Address = IPv4Address | IPv6Address
 
 
 class Listen(NamedTuple):
-    """What to bind. `asked`: somebody has named the port, so no other will do."""
+    """What to bind. `asked`: the port was configured, so no other may be used."""
 
     host: str
     port: int
@@ -103,7 +103,7 @@ def _routes(host: str) -> Iterator[str]:
 
 
 def _own_name(local: str) -> str:
-    """For a node that listens on all of its addresses."""
+    """Return the name of this host, for a node that listens on all of its addresses."""
     if not ip_address(local).is_loopback:
         return local
     name = socket.gethostname()

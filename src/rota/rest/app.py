@@ -1,4 +1,4 @@
-"""The routes of a node: whether it lives, and whether it is ready to work. Beyond loopback nothing else answers."""
+"""The routes of a node: `/healthz` and `/readyz`. Callers from beyond loopback get no other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def app(name: str, version: str, node_id: Callable[[], int | None]) -> ASGIApp:
 
 
 class Guarded:
-    """Lets only `OPEN` through where others could listen or pretend: to and from beyond loopback without TLS."""
+    """Answers only the routes in `OPEN` to callers beyond loopback: without TLS, others could forge requests."""
 
     def __init__(self, inner: ASGIApp) -> None:
         self._inner = inner

@@ -4,8 +4,8 @@
       │                                                       │
       └────── too slow, or the longest idle when another comes to a full door: cut off ──────┘
 
-Whoever asks at once is answered, however many others only hold a connection. One that is being answered is never cut
-off for another, unless it does not read its answers; if all are, the newcomer is turned away.
+A caller that sends its request at once is answered, however many others hold idle connections. A connection that is
+being answered is never cut off for another, unless it does not read its answers; if all are, the newcomer is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WAIT_S = 10.0
 
 
 class Connections:
-    """Those that are open, the one that was idle for longest first."""
+    """The open connections, the longest idle first."""
 
     def __init__(self, most: int = CONNECTIONS_MAX, wait_s: float = WAIT_S) -> None:
         self._most = most
@@ -32,7 +32,7 @@ class Connections:
         return len(self._open)
 
     def protocol(self, **parts: Any) -> Connection:
-        """What speaks with one caller."""
+        """Return the protocol of a new connection."""
         return Connection(self, **parts)
 
     def admit(self, newcomer: Connection) -> None:
@@ -44,7 +44,7 @@ class Connections:
             next(deaf, next(it for it in self._open if it.is_idle)).cut_off()
 
     def last(self, connection: Connection) -> None:
-        """It has just come, or was just answered."""
+        """Move a connection to the end of the order: it is new, or was just answered."""
         self._open.pop(connection, None)
         self._open[connection] = None
 
@@ -62,7 +62,7 @@ class Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has not asked anything that is not answered."""
+        """True if no request of it is waiting for an answer."""
         cycle: RequestResponseCycle | None = self.cycle  # none until the first request, whatever its type says
         return cycle is None or cycle.response_complete
 
@@ -87,7 +87,7 @@ class Connection(H11Protocol):
             self._await_request()
 
     def cut_off(self) -> None:
-        """Close it at once, whatever the other side does."""
+        """Close the connection at once, without waiting for the other side."""
         self._forget()
         self.transport.abort()
 

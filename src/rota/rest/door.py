@@ -1,4 +1,4 @@
-"""The port of a node: bound before the node joins, so that it can say where it is; served while it runs."""
+"""The port of a node: bound before the node joins, because joining tells the address; served while it runs."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ class Door:
             self._socket.close()
             raise
         if port != wanted.port and wanted.port:
-            log.info("the usual port is taken; listening on another", usual=wanted.port, address=self.address)
+            log.info("node.port_taken", usual=wanted.port, address=self.address)
 
     async def open(self) -> None:
-        """Begin to serve."""
+        """Start serving."""
         config = uvicorn.Config(
             self._app,
-            http=cast("type[asyncio.Protocol]", self._connections.protocol),  # it is called, and nothing else
+            http=cast("type[asyncio.Protocol]", self._connections.protocol),  # uvicorn only calls it
             ws="none",
             backlog=BACKLOG,
             h11_max_incomplete_event_size=HEAD_MAX,
             log_config=None,
             log_level="critical",  # what strangers send is not worth a line each
             access_log=False,
-            proxy_headers=False,  # nobody stands before this port, so nobody may say that he does
+            proxy_headers=False,  # there is no proxy in front, so a caller must not claim to be one
             lifespan="off",
             timeout_graceful_shutdown=2,
         )
@@ -77,7 +77,7 @@ class Door:
         self._serving = asyncio.create_task(self._server.serve([self._socket]), name="Door")
 
     async def close(self) -> None:
-        """Serve nobody any more."""
+        """Stop serving."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await self._serving
@@ -92,12 +92,12 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the business of the command line."""
+        """Leave signals to the command line; uvicorn would take them."""
         yield
 
 
 def _bound(wanted: Listen) -> socket.socket:
-    """A bound socket; on any port if that one is taken and nobody has asked for it."""
+    """Return a bound socket; on any free port if the usual one is taken and nobody named it."""
     host, port, asked = wanted
     try:
         both = host == "::" and socket.has_dualstack_ipv6()  # all addresses means those of IPv4, too

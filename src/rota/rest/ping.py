@@ -1,4 +1,4 @@
-"""Ask another node whether it lives, and who it is."""
+"""Check over HTTP whether another node lives, and which one it is."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import asyncio
 import httpx2
 import msgspec
 
-from rota.model.node import Answer
+from rota.model.node import PingAnswer
 
 PATIENCE_S = 3.0
 ANSWER_MAX = 4096
 
 
 class Pinger:
-    """Asks nodes for `/healthz`, each over a connection of its own: an old one would prove nothing."""
+    """Requests `/healthz` of nodes, each time over a new connection: an old one proves nothing about the port."""
 
     def __init__(self) -> None:
         self._client: httpx2.AsyncClient | None = None
 
-    async def __call__(self, address: str) -> Answer | None:
-        """Who answers at that address; none if nobody does, or not in time, or not like a node."""
+    async def __call__(self, address: str) -> PingAnswer | None:
+        """Return who answers at that address; None if nobody does in time, or the answer is not that of a node."""
         self._client = self._client or httpx2.AsyncClient(
             timeout=PATIENCE_S, trust_env=False, limits=httpx2.Limits(max_connections=20, max_keepalive_connections=0)
         )
@@ -30,7 +30,7 @@ class Pinger:
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError, msgspec.DecodeError):
             return None
 
-    async def _ask(self, client: httpx2.AsyncClient, address: str) -> Answer | None:
+    async def _ask(self, client: httpx2.AsyncClient, address: str) -> PingAnswer | None:
         async with client.stream("GET", f"http://{address}/healthz") as answer:
             if answer.status_code != httpx2.codes.OK:
                 return None
@@ -39,4 +39,4 @@ class Pinger:
                 body += piece
                 if len(body) > ANSWER_MAX:
                     return None
-        return msgspec.json.decode(body, type=Answer)
+        return msgspec.json.decode(body, type=PingAnswer)

@@ -15,7 +15,7 @@ from math import ceil
 from rota.model.cluster import Placement, Strategy
 from rota.model.value import Value
 from rota.sim.history import Attempted, Claimed, History
-from rota.sim.plan import CALM_S, Fault, Kind, Mode, Scenario
+from rota.sim.plan import CALM_S, FaultKind, Mode, PlannedFault, Scenario
 
 THAW_S = 0.6
 """How long a host that stood still as a whole may run on what is no longer its own."""
@@ -43,7 +43,7 @@ STEPPED_S = 20.0
 
 SKEW = 1.25
 """How much larger than its share a range may become."""
-HARMLESS = (Kind.CRASH, Kind.RESTART, Kind.STOP, Kind.SWAP, Kind.DRAIN, Kind.CANCEL)
+HARMLESS = (FaultKind.CRASH, FaultKind.RESTART, FaultKind.STOP, FaultKind.SWAP, FaultKind.DRAIN, FaultKind.CANCEL)
 """What does not make the knowledge of a scheduler old."""
 
 
@@ -117,7 +117,7 @@ def caps(history: History) -> Iterator[Violation]:
 def rates(history: History) -> Iterator[Violation]:
     """Never more starts in a period than a rate allows, by the store's clock. A node that stood still as a whole may
     begin, when it goes on, what was its own before; after a jump of the clock nobody knows when a start was."""
-    steps = [(it.at_s, it.much) for it in history.scenario.faults if it.kind is Kind.STEP_STORE]
+    steps = [(it.at_s, it.much) for it in history.scenario.faults if it.kind is FaultKind.STEP_STORE]
     thawed = [(it.host, it.at_s, it.until_s + THAW_S) for it in history.frozen]
     for tenant, (most, period_s) in history.scenario.rates.items():
         starts = sorted(
@@ -315,7 +315,7 @@ def _is_hampered(history: History, name: str, at_s: float) -> bool:
     return any(it.at_s <= at_s <= it.until_s + SWEEP_S and _hits(it, name) for it in history.scenario.faults)
 
 
-def _hits(fault: Fault, name: str) -> bool:
+def _hits(fault: PlannedFault, name: str) -> bool:
     return fault.kind not in HARMLESS and (fault.node < 0 or name == f"node-{fault.node}")
 
 

@@ -56,7 +56,7 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     gone: bool = False
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Survey(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A look at everybody: who would fire each job, and how many jobs each scheduler says it has and may have."""
 
     at_s: float
@@ -70,7 +70,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Jobs with a live run."""
 
 
-class Window(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class HostWindow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What was the matter with a host for a while."""
 
     host: str
@@ -85,7 +85,17 @@ class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
     text: str
 
 
-class Stuck(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Sent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message about alarms has arrived, sent by a host."""
+
+    at_s: float
+    host: str
+    message_id: str
+    kind: str
+    count: int
+
+
+class StuckItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An item that was not over when the simulation was; since when it has been in its queue."""
 
     item_id: int
@@ -102,6 +112,10 @@ class Counts(msgspec.Struct):
     unknown_commits: int = 0
     failed_calls: int = 0
     lost_attempts: int = 0
+    lost_connections: int = 0
+    """In the middle of transactions."""
+    lock_waits: int = 0
+    """How often a transaction has waited for another."""
     calls: int = 0
     chance: float = 0.0
     """The next throw of the loop: two runs that differ anywhere differ here."""
@@ -122,13 +136,14 @@ class History(msgspec.Struct):
     items: list[Noted] = []
     attempts: list[Attempted] = []
     entries: list[Claimed] = []
-    seen: list[Seen] = []
-    frozen: list[Window] = []
-    drained: list[Window] = []
+    seen: list[Survey] = []
+    frozen: list[HostWindow] = []
+    drained: list[HostWindow] = []
     """When nodes were on the offline list."""
     defined_us: dict[int, int] = {}
     """When jobs were defined, by the store's clock."""
-    stuck: list[Stuck] = []
+    sent: list[Sent] = []
+    stuck: list[StuckItem] = []
     lines: list[Line] = []
     counts: Counts = msgspec.field(default_factory=Counts)
     asking: str = ""
@@ -154,5 +169,6 @@ class History(msgspec.Struct):
             if it.end_s is not None:
                 lines.append((it.end_s, f"{it.host} ran {what}: {it.outcome}"))
         lines += [(it.at_s, f"{it.key} {'is free' if it.gone else '= ' + it.value[:60]}") for it in self.entries]
+        lines += [(it.at_s, f"{it.host} tells people: {it.kind}, {it.count} in all") for it in self.sent]
         for at_s, text in sorted(lines, key=lambda line: line[0]):
             yield f"{at_s:9.3f}  {text}"

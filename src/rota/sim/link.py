@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from rota.errors import RotaError
 from rota.sim.history import History
 from rota.sim.loop import Dice, SimLoop
-from rota.sim.plan import Fault, Kind
+from rota.sim.plan import FaultKind, PlannedFault
 
 PATIENCE_S = 2.0
 """How long a sender waits for an answer."""
@@ -27,28 +28,28 @@ MOMENT_S = 0.02
 
 _OUT = frozenset(
     {
-        Kind.CUT_STORE,
-        Kind.CUT_COORDINATOR,
-        Kind.DEAF_STORE,
-        Kind.HALF_ENTERED,
-        Kind.OUTAGE_STORE,
-        Kind.OUTAGE_COORDINATOR,
+        FaultKind.CUT_STORE,
+        FaultKind.CUT_COORDINATOR,
+        FaultKind.DEAF_STORE,
+        FaultKind.HALF_ENTERED,
+        FaultKind.OUTAGE_STORE,
+        FaultKind.OUTAGE_COORDINATOR,
     }
 )
 _IN = frozenset(
     {
-        Kind.CUT_STORE,
-        Kind.CUT_COORDINATOR,
-        Kind.MUTE_STORE,
-        Kind.MUTE_COORDINATOR,
-        Kind.HALF_ENTERED,
-        Kind.OUTAGE_STORE,
-        Kind.OUTAGE_COORDINATOR,
+        FaultKind.CUT_STORE,
+        FaultKind.CUT_COORDINATOR,
+        FaultKind.MUTE_STORE,
+        FaultKind.MUTE_COORDINATOR,
+        FaultKind.HALF_ENTERED,
+        FaultKind.OUTAGE_STORE,
+        FaultKind.OUTAGE_COORDINATOR,
     }
 )
 
 
-class Host:
+class SimHost:
     """Whether a machine and the agent on it stand still."""
 
     def __init__(self, loop: SimLoop, name: str) -> None:
@@ -71,6 +72,10 @@ class Host:
             await thawed
 
 
+asking_host: ContextVar[SimHost | None] = ContextVar("asking_host", default=None)
+"""Who has sent the request that is served."""
+
+
 class Failures(NamedTuple):
     """What a sender is told: nothing was done; or nobody knows."""
 
@@ -78,39 +83,50 @@ class Failures(NamedTuple):
     unknown: type[RotaError]
 
 
-class Link:
+class SimLink:
     """The way between one process and one server."""
 
-    def __init__(self, loop: SimLoop, host: Host, chance: Dice, failures: Failures, history: History) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        host: SimHost,
+        chance: Dice,
+        failures: Failures,
+        history: History,
+        *,
+        waits: bool = False,
+    ) -> None:
+        """`waits`: requests to the server may have to wait for others."""
         self._loop = loop
         self._host = host
         self._chance = chance
         self._failures = failures
         self._history = history
         self._counts = history.counts
-        self._faults: list[Fault] = []
-        self._waiting: Fault | None = None
-        self._coming: tuple[Fault, int] | None = None
+        self._faults: list[PlannedFault] = []
+        self._waiting: PlannedFault | None = None
+        self._coming: tuple[PlannedFault, int] | None = None
         self._late_s = self._slow_s = 0.0
         self._lossy = 0.0
         self._out = self._in = False
         self._bad_notices: float = 0.0
         self.process = 1
         """The number of the process on this side."""
+        self._waits = waits
 
     @property
     def is_impaired(self) -> bool:
         return bool(self._faults)
 
-    def begin(self, fault: Fault) -> None:
+    def begin(self, fault: PlannedFault) -> None:
         self._faults.append(fault)
         self._weigh()
 
-    def end(self, fault: Fault) -> None:
+    def end(self, fault: PlannedFault) -> None:
         self._faults.remove(fault)
         self._weigh()
 
-    def begin_on_entering(self, fault: Fault) -> None:
+    def begin_on_entering(self, fault: PlannedFault) -> None:
         """Let a fault begin when its node has entered next, and sent so many more requests as it says."""
         self._waiting = fault
 
@@ -132,7 +148,7 @@ class Link:
         self._counts.calls += 1
         self._count_down()
         if not self._faults and self._chance.random() >= SOMETIMES:
-            return self._apply(verb)
+            return await self._served(verb) if self._waits else self._apply(verb)
         answer: asyncio.Future[Any] = self._loop.create_future()
         sent_s = self._loop.time()
         self._loop.call_later(self._delay_s(), self._arrive, verb, answer, sent_s)
@@ -163,6 +179,30 @@ class Link:
         for _ in range(self._chance.choice((0, 1, 1, 2))):
             self._loop.call_later(self._chance.random() * self._bad_notices, wake)
 
+    async def _served(self, verb: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Have a request served that may have to wait for others. Whoever gives up or dies meanwhile has done
+        nothing."""
+        asking_host.set(self._host)
+        self._history.asking = self._host.name
+        return await verb()
+
+    def _serve_late(
+        self, verb: Callable[[], Coroutine[Any, Any, Any]], answer: asyncio.Future[Any], sent_s: float
+    ) -> None:
+        task = self._loop.create_task(self._served(verb))
+        answer.add_done_callback(lambda _: task.cancel())
+        task.add_done_callback(lambda done: self._answer(done, answer, sent_s))
+
+    def _answer(self, done: asyncio.Task[Any], answer: asyncio.Future[Any], sent_s: float) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if isinstance(error, Exception):
+            self._loop.call_later(self._delay_s(), self._refuse, answer, error, sent_s)
+        elif error is None:
+            late_s = max(self._delay_s(), self._chance.random() * self._slow_s)
+            self._loop.call_later(late_s, self._reply, answer, done.result(), sent_s)
+
     def _apply(self, verb: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         self._history.asking = self._host.name
         return at_once(verb())
@@ -171,8 +211,8 @@ class Link:
         kinds = {it.kind for it in self._faults}
         self._out, self._in = bool(kinds & _OUT), bool(kinds & _IN)
         worst = {kind: max(it.much for it in self._faults if it.kind is kind) for kind in kinds}
-        self._late_s, self._slow_s = worst.get(Kind.SLOW, 0.0), worst.get(Kind.SLOW_REPLIES, 0.0)
-        self._lossy, self._bad_notices = worst.get(Kind.LOST_REPLIES, 0.0), worst.get(Kind.NOTICES, 0.0)
+        self._late_s, self._slow_s = worst.get(FaultKind.SLOW, 0.0), worst.get(FaultKind.SLOW_REPLIES, 0.0)
+        self._lossy, self._bad_notices = worst.get(FaultKind.LOST_REPLIES, 0.0), worst.get(FaultKind.NOTICES, 0.0)
 
     def _delay_s(self) -> float:
         return self._chance.random() * (self._late_s or MOMENT_S)
@@ -183,6 +223,9 @@ class Link:
             return
         if self._loop.time() - sent_s > PATIENCE_S and not answer.cancelled():
             self._fail(answer, self._failures.unavailable, sent_s)
+            return
+        if self._waits:
+            self._serve_late(verb, answer, sent_s)
             return
         try:
             result = self._apply(verb)

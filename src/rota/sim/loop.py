@@ -32,7 +32,7 @@ def dice(seed: int, name: str) -> Dice:
     return Random(f"{seed}:{name}")  # noqa: S311 - must repeat, guards nothing
 
 
-class Call:
+class ScheduledCall:
     """A callback that waits for its turn or its time: what a handle of asyncio is, and as little as that can be."""
 
     __slots__ = ("args", "at_us", "callback", "context", "is_cancelled")
@@ -66,7 +66,7 @@ class SimLoop(VirtualLoop):
 
     def __init__(self, seed: int) -> None:
         self._random = dice(seed, "loop")
-        self._timers: list[tuple[int, int, Call]] = []
+        self._timers: list[tuple[int, int, ScheduledCall]] = []
         self._number = self._steps = self._made = 0
         super().__init__()
         self.set_task_factory(self._make)  # type: ignore[arg-type]
@@ -77,27 +77,38 @@ class SimLoop(VirtualLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Call:
+    ) -> ScheduledCall:
         return self._call_soon(callback, args, context)
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Call:
+    ) -> ScheduledCall:
         return self.call_at(self._virtual_us / 1_000_000 + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Call:
+    ) -> ScheduledCall:
         at_us = round(when * 1_000_000)
         if at_us <= self._virtual_us and when > self._virtual_us / 1_000_000:
             at_us = self._virtual_us + 1
-        timer = Call(at_us, callback, args, context or copy_context())
+        timer = ScheduledCall(at_us, callback, args, context or copy_context())
         self._number += 1
         heappush(self._timers, (at_us, self._number, timer))
         return timer
 
-    def _call_soon(self, callback: Callable[..., object], args: Sequence[Any], context: Context | None) -> Call:
-        call = Call(self._virtual_us, callback, args, context or copy_context())
+    def run_in_executor(self, executor: object, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        """What would be done in a thread is done at once: threads would make every simulation another one."""
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - it is told to whoever waits
+            done.set_exception(error)
+        return done
+
+    def _call_soon(
+        self, callback: Callable[..., object], args: Sequence[Any], context: Context | None
+    ) -> ScheduledCall:
+        call = ScheduledCall(self._virtual_us, callback, args, context or copy_context())
         self._ready.append(call)  # type: ignore[attr-defined]
         return call
 
@@ -137,7 +148,7 @@ class SimLoop(VirtualLoop):
             ready.append(heappop(timers)[2])
 
 
-def _maker(call: Call) -> int:
+def _maker(call: ScheduledCall) -> int:
     """The number of the task that a callback continues; 0: none."""
     task = getattr(call.callback, "__self__", None)
     return task.number if isinstance(task, SimTask) else 0

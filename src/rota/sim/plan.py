@@ -19,6 +19,8 @@ SECONDS = 120.0
 CALM_S = 80.0
 """When the faults of a liveness plan are over."""
 TENANTS = ("red", "green")
+INTERLEAVED = 0.25
+"""In how many seeds transactions are under way at the same time."""
 
 
 class Mode(StrEnum):
@@ -28,7 +30,7 @@ class Mode(StrEnum):
     LIVENESS = "liveness"
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What can happen."""
 
     CRASH = "crash"
@@ -76,11 +78,11 @@ class Kind(StrEnum):
     """Somebody cancels the live runs of the job at the place `much`."""
 
 
-class Fault(Value, frozen=True, kw_only=True):
+class PlannedFault(Value, frozen=True, kw_only=True):
     """One thing that happens, to one node (by its place) or to a server (-1), for a while."""
 
     at_s: float
-    kind: Kind
+    kind: FaultKind
     node: int = -1
     for_s: float = 0.0
     much: float = 0.0
@@ -123,10 +125,12 @@ class Scenario(Value, frozen=True, kw_only=True):
     automatic: bool
     hears: bool
     """Whether the store tells of news."""
+    interleaved: bool = False
+    """Whether transactions are under way at the same time; otherwise each is one step."""
     finishers: int
     skews_s: tuple[float, ...]
     """How much the wall clocks are off: of the nodes, and last of the spare one."""
-    faults: tuple[Fault, ...]
+    faults: tuple[PlannedFault, ...]
 
     def only(self, kept: Sequence[int]) -> Scenario:
         """The same with these of its faults."""
@@ -149,6 +153,7 @@ def draw(seed: int, placement: Placement, mode: Mode) -> Scenario:
         strategy=chance.choice(list(Strategy)),
         automatic=chance.random() < 0.7,
         hears=chance.random() < 0.9,
+        interleaved=dice(seed, "transactions").random() < INTERLEAVED,
         finishers=chance.choice((1, 1, 2)),
         skews_s=tuple(round(chance.uniform(-40, 40), 1) for _ in range(nodes + 1)),
         faults=_faults(dice(seed, "faults"), nodes, mode),
@@ -177,18 +182,18 @@ def _job(chance: Dice, number: int) -> SimJob:
     )
 
 
-_POINTS = (Kind.EXPIRE, Kind.STEP_NODE, Kind.DRIFT, Kind.STEP_STORE, Kind.CANCEL)
-_SHORT = (Kind.OUTAGE_STORE, Kind.OUTAGE_COORDINATOR, Kind.LOST_REPLIES, Kind.NOTICES)
-_SERVERS = (*_SHORT, Kind.STEP_STORE, Kind.CANCEL)
-_LONGEST_S = {Kind.RESTART: 0.9, Kind.STOP: 15.0, **dict.fromkeys(_SHORT, 12.0)}
+_POINTS = (FaultKind.EXPIRE, FaultKind.STEP_NODE, FaultKind.DRIFT, FaultKind.STEP_STORE, FaultKind.CANCEL)
+_SHORT = (FaultKind.OUTAGE_STORE, FaultKind.OUTAGE_COORDINATOR, FaultKind.LOST_REPLIES, FaultKind.NOTICES)
+_SERVERS = (*_SHORT, FaultKind.STEP_STORE, FaultKind.CANCEL)
+_LONGEST_S = {FaultKind.RESTART: 0.9, FaultKind.STOP: 15.0, **dict.fromkeys(_SHORT, 12.0)}
 SWAPPED_S = 10.0
 """How long two nodes may take to change places."""
 
 
-_TASTES = tuple(kind for kind in Kind if kind is not Kind.HALF_ENTERED)
+_TASTES = tuple(kind for kind in FaultKind if kind is not FaultKind.HALF_ENTERED)
 
 
-def _faults(chance: Dice, nodes: int, mode: Mode) -> tuple[Fault, ...]:
+def _faults(chance: Dice, nodes: int, mode: Mode) -> tuple[PlannedFault, ...]:
     """Each seed has a taste: some kinds, often. Some misfortunes come in company; some nodes are drained for good."""
     until_s = CALM_S if mode is Mode.LIVENESS else SECONDS - 5
     taste = chance.sample(_TASTES, 8)
@@ -196,49 +201,57 @@ def _faults(chance: Dice, nodes: int, mode: Mode) -> tuple[Fault, ...]:
     if chance.random() < 0.4:
         found += _chain(chance, nodes, until_s)
     if chance.random() < 0.15:
-        found.append(Fault(at_s=0.0, kind=Kind.CUT_STORE, node=chance.randrange(nodes), for_s=round(until_s * 0.6, 1)))
+        found.append(
+            PlannedFault(
+                at_s=0.0, kind=FaultKind.CUT_STORE, node=chance.randrange(nodes), for_s=round(until_s * 0.6, 1)
+            )
+        )
     if chance.random() < 0.2:
         found.append(_half_entered(chance, nodes, until_s))
     if chance.random() < 0.3:
-        found += [_fault(chance, kind, nodes, until_s) for kind in (Kind.SWAP, Kind.DRAIN, Kind.SWAP)]
+        found += [_fault(chance, kind, nodes, until_s) for kind in (FaultKind.SWAP, FaultKind.DRAIN, FaultKind.SWAP)]
     if chance.random() < 0.2:
-        found.append(Fault(at_s=round(until_s / 2, 1), kind=Kind.DRAIN, node=chance.randrange(nodes), for_s=SECONDS))
+        found.append(
+            PlannedFault(at_s=round(until_s / 2, 1), kind=FaultKind.DRAIN, node=chance.randrange(nodes), for_s=SECONDS)
+        )
     return tuple(sorted(found, key=lambda it: (it.at_s, it.kind, it.node)))
 
 
-def _fault(chance: Dice, kind: Kind, nodes: int, until_s: float) -> Fault:
-    until_s -= SWAPPED_S if kind is Kind.SWAP else 0.0
+def _fault(chance: Dice, kind: FaultKind, nodes: int, until_s: float) -> PlannedFault:
+    until_s -= SWAPPED_S if kind is FaultKind.SWAP else 0.0
     at_s = round(chance.uniform(2, until_s - 4), 1)
     longest_s = min(_LONGEST_S.get(kind, 25.0), until_s - at_s)
     for_s = 0.0 if kind in _POINTS else round(chance.uniform(min(0.3, longest_s), longest_s), 1)
     much = {
-        Kind.SLOW: chance.uniform(0.2, 2.5),
-        Kind.SLOW_REPLIES: chance.uniform(0.5, 2.2),
-        Kind.NOTICES: chance.uniform(0.5, 5),
-        Kind.LOST_REPLIES: chance.uniform(0.2, 0.9),
-        Kind.STEP_NODE: chance.uniform(-60, 60),
-        Kind.DRIFT: chance.uniform(-0.01, 0.01),
-        Kind.STEP_STORE: chance.uniform(0.5, 30),
-        Kind.CANCEL: chance.randrange(6),
+        FaultKind.SLOW: chance.uniform(0.2, 2.5),
+        FaultKind.SLOW_REPLIES: chance.uniform(0.5, 2.2),
+        FaultKind.NOTICES: chance.uniform(0.5, 5),
+        FaultKind.LOST_REPLIES: chance.uniform(0.2, 0.9),
+        FaultKind.STEP_NODE: chance.uniform(-60, 60),
+        FaultKind.DRIFT: chance.uniform(-0.01, 0.01),
+        FaultKind.STEP_STORE: chance.uniform(0.5, 30),
+        FaultKind.CANCEL: chance.randrange(6),
     }.get(kind, 0.0)
     node = -1 if kind in _SERVERS else chance.randrange(nodes)
-    return Fault(at_s=at_s, kind=kind, node=node, for_s=for_s, much=round(much, 4))
+    return PlannedFault(at_s=at_s, kind=kind, node=node, for_s=for_s, much=round(much, 4))
 
 
-def _half_entered(chance: Dice, nodes: int, until_s: float) -> Fault:
+def _half_entered(chance: Dice, nodes: int, until_s: float) -> PlannedFault:
     at_s, for_s = round(chance.uniform(5, until_s - 10), 1), round(chance.uniform(0.3, 5), 1)
     requests = chance.randint(1, 6)
-    return Fault(at_s=at_s, kind=Kind.HALF_ENTERED, node=chance.randrange(nodes), for_s=for_s, much=float(requests))
+    return PlannedFault(
+        at_s=at_s, kind=FaultKind.HALF_ENTERED, node=chance.randrange(nodes), for_s=for_s, much=float(requests)
+    )
 
 
-def _chain(chance: Dice, nodes: int, until_s: float) -> list[Fault]:
+def _chain(chance: Dice, nodes: int, until_s: float) -> list[PlannedFault]:
     """A node whose answers are slow stands still, and is cut off when it goes on: what it knows is old, and it cannot
     ask."""
     node, at_s = chance.randrange(nodes), round(chance.uniform(8, until_s - 36), 1)
     pause_s = round(chance.uniform(4, 8), 1)
     cut_at_s = round(at_s + chance.uniform(2.0, pause_s), 1)
     return [
-        Fault(at_s=round(at_s - 5, 1), kind=Kind.SLOW_REPLIES, node=node, for_s=8.0, much=1.9),
-        Fault(at_s=at_s, kind=Kind.PAUSE_AGENT, node=node, for_s=pause_s),
-        Fault(at_s=cut_at_s, kind=Kind.CUT_STORE, node=node, for_s=20.0),
+        PlannedFault(at_s=round(at_s - 5, 1), kind=FaultKind.SLOW_REPLIES, node=node, for_s=8.0, much=1.9),
+        PlannedFault(at_s=at_s, kind=FaultKind.PAUSE_AGENT, node=node, for_s=pause_s),
+        PlannedFault(at_s=cut_at_s, kind=FaultKind.CUT_STORE, node=node, for_s=20.0),
     ]

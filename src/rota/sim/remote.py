@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from rota.backends.memory import MemoryStore
-from rota.backends.memory.coordinator import MemoryCoordinator
+from rota.coordinators.memory import MemoryCoordinator
 from rota.model.dispatch import Board, Round
 from rota.ports import Clock, Coordinator, Store
-from rota.sim.link import Link
+from rota.sim.link import SimLink
+from rota.storage.memory import MemoryStore
 
 
 class RemoteStore:
     """Every verb of the store is a request. Whatever verb there is, it goes over the link."""
 
-    def __init__(self, store: MemoryStore, link: Link, *, hears: bool) -> None:
+    def __init__(self, store: MemoryStore, link: SimLink, *, hears: bool) -> None:
         self._store = store
         self._link = link
         self._process = link.process
@@ -49,7 +49,7 @@ class RemoteStore:
 class RemoteCoordinator:
     """The same for the coordinator. What a client knows of its own session it knows without asking."""
 
-    def __init__(self, inner: MemoryCoordinator, clock: Clock, link: Link) -> None:
+    def __init__(self, inner: MemoryCoordinator, clock: Clock, link: SimLink) -> None:
         self._inner = inner
         self._clock = clock
         self._link = link
@@ -88,9 +88,9 @@ class RemoteCoordinator:
         self._inner.listen(folder, lambda: self._link.notice(wake, self._process))
 
 
-def remote_store(store: MemoryStore, link: Link, *, hears: bool) -> Store:
+def remote_store(store: MemoryStore, link: SimLink, *, hears: bool) -> Store:
     return cast("Store", RemoteStore(store, link, hears=hears))
 
 
-def remote_coordinator(inner: MemoryCoordinator, clock: Clock, link: Link) -> Coordinator:
+def remote_coordinator(inner: MemoryCoordinator, clock: Clock, link: SimLink) -> Coordinator:
     return cast("Coordinator", RemoteCoordinator(inner, clock, link))

@@ -2,7 +2,7 @@
 functions, beside plain rendezvous hashing.
 
 Ranges are compared by their ends, never job by job. What is decided by a hash is asked for a sample of the jobs and
-scaled up. Times and operations are estimates from the steps that each driver takes; the constants say from what.
+scaled up. Times and operations are estimates from the steps that each placement takes; the constants say from what.
 """
 
 from __future__ import annotations

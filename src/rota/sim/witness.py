@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from rota.backends.memory import MemoryStore
-from rota.backends.memory.coordinator import Realm
+from rota.coordinators.memory import Realm
+from rota.model import tables
 from rota.model.dispatch import Board, Finished, ItemEnd, ItemStart, Round
 from rota.model.entry import Entry, folder_of
+from rota.model.job import JobName
 from rota.model.moment import micros
 from rota.model.plan import Committed, Rule
 from rota.ports import Clock
 from rota.sim.history import Claimed, Fired, History, Line, Noted
+from rota.sim.interleaving import InterleavedStore
+from rota.sim.loop import SimLoop, dice
+from rota.transactions.tx import Tx
+
+T = TypeVar("T")
 
 NOTED = ("jobs", "live", "beat", "election")
 
@@ -42,14 +48,22 @@ class WitnessRealm(Realm):
         super(WitnessRealm, self).remove(key)
 
 
-class WitnessStore(MemoryStore):
+class WitnessStore(InterleavedStore):
     """Notes slots that were fired, items that were given, and ends that were believed."""
 
-    def __init__(self, clock: Clock, history: History) -> None:
-        super().__init__(clock, actor="sim")
+    def __init__(self, clock: Clock, history: History, loop: SimLoop | None = None) -> None:
+        """With a loop, transactions are under way at the same time."""
+        chance = dice(history.scenario.seed, "transactions of the store")
+        super().__init__(clock, loop, chance, history.counts)
         self.realm = WitnessRealm(clock, history=history)
         self._history = history
         self._store_clock = clock
+
+    async def transact(self, work: Callable[[Tx], T], *, single_write: bool = False) -> T:
+        asking = self._history.asking
+        done = await super().transact(work, single_write=single_write)
+        self._history.asking = asking  # others may have asked meanwhile
+        return done
 
     def note_fired(self, done: Committed) -> Committed:
         for run in done.runs:
@@ -62,6 +76,14 @@ class WitnessStore(MemoryStore):
 
     async def fire(self, job_ids: Sequence[int], rule: Rule) -> Committed:
         return self.note_fired(await super().fire(job_ids, rule))
+
+    async def change(self, names: Sequence[JobName], rule: Rule, **more: Any) -> Committed:
+        """A change settles what the jobs owe, and may define some."""
+        before = {row.id for row in self.tables.rows(tables.JOB)}
+        done = self.note_fired(await super().change(names, rule, **more))
+        new = [row.id for row in self.tables.rows(tables.JOB) if row.id not in before]
+        self._history.defined_us |= dict.fromkeys(new, micros(done.now))
+        return done
 
     async def dispatch(self, node_id: int, board: Board, *, batch_max: int) -> Round:
         done = await super().dispatch(node_id, board, batch_max=batch_max)

@@ -3,14 +3,18 @@ what is right is judged afterwards, by `checkers`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from logging import CRITICAL
+from typing import Any
 
 import structlog
 
 from rota.core.advance import Advance
 from rota.core.define import Apply
+from rota.errors import StoreUnavailable
+from rota.model.alarm import AlarmRule, Channel, ChannelKind
 from rota.model.cluster import Drain, Peer, Role
 from rota.model.folders import ALL, LIVE
 from rota.model.job import Definition, Misfire, MisfirePolicy, Overlap, Task
@@ -20,22 +24,27 @@ from rota.model.trigger import Every, Schedule
 from rota.model.value import decode
 from rota.model.work import GLOBAL, Backoff, Limit, Rate, Retry, quota_limit
 from rota.sim.clocks import StoreClock
-from rota.sim.history import History, Line, Seen, Stuck, Window
-from rota.sim.link import Link, at_once
+from rota.sim.history import History, HostWindow, Line, StuckItem, Survey
+from rota.sim.link import SimLink, at_once
 from rota.sim.loop import SimClock, SimLoop, dice, simulate
 from rota.sim.node import SimNode
-from rota.sim.plan import CALM_S, SECONDS, SWAPPED_S, Fault, Kind, Mode, Scenario, SimJob
+from rota.sim.plan import CALM_S, SECONDS, SWAPPED_S, FaultKind, Mode, PlannedFault, Scenario, SimJob
+from rota.sim.surroundings import KeptDefinitions, Network
 from rota.sim.witness import WitnessStore
 
 LOOK_S = 2.0
 """How often somebody looks at everybody."""
 TICK_S = 0.0005
 """How often two nodes that change places are looked at."""
+RULE = AlarmRule(name="ops", channel=Channel(kind=ChannelKind.MAIL, to=("ops@example.com",)), merge_s=5.0)
+"""Somebody wants to know of everything."""
 RETRY = Retry(max=2, backoff=Backoff(seconds=(0.5,)), lost_max=10)
 
-_STORE = frozenset({Kind.CUT_STORE, Kind.MUTE_STORE, Kind.DEAF_STORE, Kind.OUTAGE_STORE, Kind.LOST_REPLIES})
-_COORDINATOR = frozenset({Kind.CUT_COORDINATOR, Kind.MUTE_COORDINATOR, Kind.OUTAGE_COORDINATOR})
-_BOTH = frozenset({Kind.SLOW, Kind.SLOW_REPLIES, Kind.NOTICES})
+_STORE = frozenset(
+    {FaultKind.CUT_STORE, FaultKind.MUTE_STORE, FaultKind.DEAF_STORE, FaultKind.OUTAGE_STORE, FaultKind.LOST_REPLIES}
+)
+_COORDINATOR = frozenset({FaultKind.CUT_COORDINATOR, FaultKind.MUTE_COORDINATOR, FaultKind.OUTAGE_COORDINATOR})
+_BOTH = frozenset({FaultKind.SLOW, FaultKind.SLOW_REPLIES, FaultKind.NOTICES})
 
 
 def happened(scenario: Scenario) -> History:
@@ -52,18 +61,24 @@ class World:
         self._scenario = scenario
         self._history = History(scenario=scenario)
         self._clock = StoreClock(loop, scenario.seed, name="store")
-        self._store = WitnessStore(self._clock, self._history)
+        self._store = WitnessStore(self._clock, self._history, loop if scenario.interleaved else None)
         self._store.realm.clock = SimClock(loop, scenario.seed, name="coordinator")
-        self._nodes = [SimNode(loop, scenario, n, self._store, self._history) for n in range(scenario.nodes + 1)]
+        self._network, self._definitions = Network(), KeptDefinitions()
+        shared = (self._store, self._history, self._network, self._definitions)
+        self._nodes = [SimNode(loop, scenario, n, *shared) for n in range(scenario.nodes + 1)]
         """The last one is to spare."""
         self._last: dict[int, SimNode] = {}
+        self._people: set[asyncio.Task[None]] = set()
         self._counted = 0
 
     async def run(self) -> History:
-        await self._limit()
-        self._define(0.0)
+        await _insist(self._limit)
+        await _insist(lambda: self._store.set_alarm_rule(RULE))
+        self._keep(0.0)
+        first = self._kept(0.0)
+        await _insist(lambda: self._store.change([it.full_name for it in first], Apply(definitions=first)))
         for at_s in {job.from_s for job in self._scenario.jobs} - {0.0}:
-            self._loop.call_at(at_s, self._define, at_s)
+            self._loop.call_at(at_s, self._keep, at_s)
         chance = dice(self._scenario.seed, "world")
         for node in self._nodes[:-1]:
             self._loop.call_at(chance.random(), node.start)
@@ -79,12 +94,13 @@ class World:
         found = {name: Rate(max=most, period_s=period_s) for name, (most, period_s) in rates.items()}
         await self._store.set_limits([Limit(name=names[it], cap=cap, rate=found.get(it)) for it, cap in caps.items()])
 
-    def _define(self, at_s: float) -> None:
-        """Define the jobs that come now: their numbers are their places, for they come in that order."""
-        jobs = {n: job for n, job in enumerate(self._scenario.jobs) if job.from_s == at_s}
-        definitions = [_definition(job, n) for n, job in jobs.items()]
-        at_once(self._store.change([it.full_name for it in definitions], Apply(definitions=tuple(definitions))))
-        self._history.defined_us |= {n + 1: micros(self._clock.wall()) for n in jobs}
+    def _keep(self, at_s: float) -> None:
+        """People write down the jobs that come now; the nodes define them. Their numbers are their places, for they are
+        written down, and so defined, in that order."""
+        self._definitions.keep(self._kept(at_s))
+
+    def _kept(self, at_s: float) -> tuple[Definition, ...]:
+        return tuple(_definition(job, n) for n, job in enumerate(self._scenario.jobs) if job.from_s == at_s)
 
     async def _pass(self, until_s: float) -> None:
         """Let time pass, looking on."""
@@ -98,13 +114,13 @@ class World:
         up = [node for node in self._nodes if node.is_up]
         jobs = range(1, len(self._scenario.jobs) + 1)
         owners = {job_id: [node.name for node in up if node.owns(job_id)] for job_id in jobs}
-        peers = {node.name: node.part.attendant.peer for node in up if node.part is not None}
+        peers = {node.name: node.participation.keeper.peer for node in up if node.participation is not None}
         told = {name: (peer.held, peer.limit) for name, peer in peers.items()}
         untold = [it for node in up for it in self._untold(node)]
         drained = [node.name for node in up if self._is_drained(node)]
         busy = sorted(at_once(self._store.busy_jobs(jobs)))
         names = [node.name for node in up]
-        self._history.seen.append(Seen(self._loop.time(), owners, told, names, untold, drained, busy))
+        self._history.seen.append(Survey(self._loop.time(), owners, told, names, untold, drained, busy))
 
     def _untold(self, node: SimNode) -> Iterator[str]:
         """What the coordinator does not say of a scheduler, though its configuration does."""
@@ -137,12 +153,12 @@ class World:
         for it in items:
             since_s = history.end_s - (now - it.not_before_at).total_seconds()
             if it.state is not ItemState.WAITING:
-                history.stuck.append(Stuck(it.item_id, since_s, it.state))
+                history.stuck.append(StuckItem(it.item_id, since_s, it.state))
         history.counts.chance = self._loop.throw()
         for node in self._nodes:
             node.crash()
 
-    def _begin(self, fault: Fault) -> None:
+    def _begin(self, fault: PlannedFault) -> None:
         self._say(str(fault))
         if fault.kind in self._acts:
             self._acts[fault.kind](self, fault)
@@ -151,7 +167,7 @@ class World:
             link.begin(fault)
             self._loop.call_at(fault.until_s, link.end, fault)
 
-    def _links(self, fault: Fault) -> list[Link]:
+    def _links(self, fault: PlannedFault) -> list[SimLink]:
         nodes = self._nodes if fault.node < 0 else [self._nodes[fault.node]]
         links = []
         if fault.kind in _STORE | _BOTH:
@@ -160,12 +176,12 @@ class World:
             links += [node.coordinator_link for node in nodes]
         return links
 
-    def _crash(self, fault: Fault) -> None:
+    def _crash(self, fault: PlannedFault) -> None:
         node = self._nodes[fault.node]
         node.crash()
         self._loop.call_at(fault.until_s, node.start)
 
-    def _stop(self, fault: Fault) -> None:
+    def _stop(self, fault: PlannedFault) -> None:
         node = self._nodes[fault.node]
         node.stop()
         self._loop.call_at(fault.until_s, self._restart, node)
@@ -175,7 +191,7 @@ class World:
         node.crash()
         node.start()
 
-    def _swap(self, fault: Fault) -> None:
+    def _swap(self, fault: PlannedFault) -> None:
         node, spare = self._nodes[fault.node], self._nodes[-1]
         if node.is_up and not spare.is_up:
             self._change_places(node, spare, fault.at_s + SWAPPED_S)
@@ -190,29 +206,38 @@ class World:
         else:
             self._loop.call_later(TICK_S, self._change_places, going, coming, until_s)
 
-    def _drain(self, fault: Fault) -> None:
+    def _drain(self, fault: PlannedFault) -> None:
         name = self._nodes[fault.node].name
-        at_once(self._store.drain([Drain(name=name)]))
-        self._history.drained.append(Window(name, fault.at_s, fault.until_s))
+        self._do(lambda: self._store.drain([Drain(name=name)]))
+        self._history.drained.append(HostWindow(name, fault.at_s, fault.until_s))
         self._loop.call_at(fault.until_s, self._undrain, name, fault.until_s)
 
     def _undrain(self, name: str, at_s: float) -> None:
         if not any(it.host == name and it.until_s > at_s for it in self._history.drained):
-            at_once(self._store.undrain([name], tuple(Role)))
+            self._do(lambda: self._store.undrain([name], tuple(Role)))
 
-    def _cancel(self, fault: Fault) -> None:
+    def _cancel(self, fault: PlannedFault) -> None:
         live = [it.run_id for it in at_once(self._store.queued(limit=10_000)) if it.job_id == round(fault.much) + 1]
-        at_once(self._store.cancel(sorted(set(live)), rule=Advance()))
+        self._do(lambda: self._store.cancel(sorted(set(live)), rule=Advance()))
 
-    def _pause_agent(self, fault: Fault) -> None:
+    def _do(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """What a person does: at once, or, where transactions wait for each other, as soon as may be."""
+        if not self._scenario.interleaved:
+            at_once(work())
+            return
+        task = self._loop.create_task(_insist(work))
+        self._people.add(task)
+        task.add_done_callback(self._people.discard)
+
+    def _pause_agent(self, fault: PlannedFault) -> None:
         self._nodes[fault.node].freeze(fault, whole=False)
 
-    def _pause_node(self, fault: Fault) -> None:
+    def _pause_node(self, fault: PlannedFault) -> None:
         node = self._nodes[fault.node]
         node.freeze(fault, whole=True)
-        self._history.frozen.append(Window(node.name, fault.at_s, fault.until_s))
+        self._history.frozen.append(HostWindow(node.name, fault.at_s, fault.until_s))
 
-    def _expire(self, fault: Fault) -> None:
+    def _expire(self, fault: PlannedFault) -> None:
         self._end_session(self._nodes[fault.node])
 
     def _end_session(self, node: SimNode) -> None:
@@ -221,37 +246,45 @@ class World:
             self._history.counts.expired_sessions += 1
             self._store.realm.end(entry.session)
 
-    def _half_enter(self, fault: Fault) -> None:
+    def _half_enter(self, fault: PlannedFault) -> None:
         self._expire(fault)
         self._nodes[fault.node].coordinator_link.begin_on_entering(fault)
 
-    def _step_node(self, fault: Fault) -> None:
+    def _step_node(self, fault: PlannedFault) -> None:
         self._nodes[fault.node].clock.step(fault.much)
 
-    def _drift(self, fault: Fault) -> None:
+    def _drift(self, fault: PlannedFault) -> None:
         self._nodes[fault.node].clock.drift(fault.much)
 
-    def _step_store(self, fault: Fault) -> None:
+    def _step_store(self, fault: PlannedFault) -> None:
         self._clock.step(fault.much)
 
-    _acts: dict[Kind, Callable[[World, Fault], None]] = {  # noqa: RUF012 - never changed
-        Kind.CRASH: _crash,
-        Kind.RESTART: _crash,
-        Kind.STOP: _stop,
-        Kind.SWAP: _swap,
-        Kind.DRAIN: _drain,
-        Kind.CANCEL: _cancel,
-        Kind.PAUSE_AGENT: _pause_agent,
-        Kind.PAUSE_NODE: _pause_node,
-        Kind.EXPIRE: _expire,
-        Kind.HALF_ENTERED: _half_enter,
-        Kind.STEP_NODE: _step_node,
-        Kind.DRIFT: _drift,
-        Kind.STEP_STORE: _step_store,
+    _acts: dict[FaultKind, Callable[[World, PlannedFault], None]] = {  # noqa: RUF012 - never changed
+        FaultKind.CRASH: _crash,
+        FaultKind.RESTART: _crash,
+        FaultKind.STOP: _stop,
+        FaultKind.SWAP: _swap,
+        FaultKind.DRAIN: _drain,
+        FaultKind.CANCEL: _cancel,
+        FaultKind.PAUSE_AGENT: _pause_agent,
+        FaultKind.PAUSE_NODE: _pause_node,
+        FaultKind.EXPIRE: _expire,
+        FaultKind.HALF_ENTERED: _half_enter,
+        FaultKind.STEP_NODE: _step_node,
+        FaultKind.DRIFT: _drift,
+        FaultKind.STEP_STORE: _step_store,
     }
 
     def _say(self, text: str) -> None:
         self._history.lines.append(Line(self._loop.time(), text))
+
+
+async def _insist(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    """Do what a person does, again if the store did not take it."""
+    while True:
+        with suppress(StoreUnavailable):
+            await work()
+            return
 
 
 def _definition(job: SimJob, number: int) -> Definition:

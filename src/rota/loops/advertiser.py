@@ -1,0 +1,167 @@
+"""Tell the cluster what this node can run, and what a doctor should know of its host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from rota.config import Config
+from rota.core.time.zones import data_version
+from rota.loops.identity import Identity
+from rota.model.job import kind_handler
+from rota.model.node import UNABLE, UNREACHABLE, NewNode, Node, Place
+from rota.ports import Runner, Store
+
+SetApps = Callable[[dict[str, str]], None]
+"""Replaces the map from an advertised name to the file of its app."""
+
+
+class HostFacts(Protocol):
+    """What a node asks of the host that it runs on."""
+
+    @property
+    def address(self) -> str:
+        """Where the others reach this node."""
+        ...
+
+    @property
+    def skew_s(self) -> float | None:
+        """How far the clock of this host is ahead of the store's, at the least; none if nobody could tell."""
+        ...
+
+    def place(self) -> Place: ...
+
+    def is_gone(self, place: Place) -> bool:
+        """True if a process of this host is seen dead. A process that we cannot see counts as alive."""
+        ...
+
+    def cpu(self) -> float:
+        """The share of the processors that is in use."""
+        ...
+
+    def memory(self) -> float:
+        """The share of the memory that is in use."""
+        ...
+
+    def kinds(self) -> Sequence[str]:
+        """The kinds of task that plugins have added here."""
+        ...
+
+    def promises(self, boundary: str) -> Mapping[str, str]:
+        """What tasks may do here; and what a boundary of processes promises, and why no stronger one is in use, if one
+        is named."""
+        ...
+
+
+class Apps(Protocol):
+    """What a node can call, as a load of definitions has found it."""
+
+    @property
+    def handlers(self) -> Sequence[str]: ...
+
+    @property
+    def listeners(self) -> Sequence[str]: ...
+
+    @property
+    def homes(self) -> Sequence[tuple[str, str]]:
+        """By advertised name, the file whose app has it."""
+        ...
+
+    @property
+    def digest(self) -> str: ...
+
+
+class Advertiser:
+    """Describes this node when it joins, and advertises what changes later. What was not told is told at the next
+    change."""
+
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        config: Config,
+        host: HostFacts,
+        runner: Runner | None,
+        apps: Apps,
+        *,
+        set_apps: SetApps,
+        version: str,
+    ) -> None:
+        self._store = store
+        self._identity = identity
+        self._config = config
+        self._host = host
+        self._runner = runner
+        self._apps = apps
+        self._set_apps = set_apps
+        self._version = version
+        self._unreachable: tuple[int, ...] = ()
+        self._unable = ""
+        self._promises: tuple[str, Mapping[str, str]] | None = None
+
+    def describe(self, incarnation: str) -> NewNode:
+        """This node, as it joins."""
+        executor = self._config.executor
+        return NewNode(
+            name=self._config.node.name,
+            incarnation=incarnation,
+            place=self._host.place(),
+            group=executor.group,
+            number=executor.number,
+            seats=0 if self._runner is None else executor.seats,
+            handlers=self._handlers(self._apps),
+            digests=self._digests(self._apps),
+            boundary="" if self._runner is None else self._runner.boundary,
+            version=self._version,
+            address=self._host.address,
+        )
+
+    async def tell_apps(self, apps: Apps) -> None:
+        """The apps were read anew: workers of changed files are replaced, and the others are told."""
+        if (apps.homes, apps.digest) == (self._apps.homes, self._apps.digest):
+            return
+        self._set_apps(dict(apps.homes))
+        await self._advertise(apps)
+        self._apps = apps  # only now: what was not told is told at the next load
+
+    async def tell_unreachable(self, nodes: Sequence[Node]) -> None:
+        """These nodes do not answer this one."""
+        self._unreachable = tuple(sorted(node.id for node in nodes))
+        await self._advertise(self._apps)
+
+    async def tell_unable(self, why: str) -> None:
+        """This node can execute nothing, for that reason; none: it can again."""
+        self._unable = why
+        await self._advertise(self._apps)
+
+    async def _advertise(self, apps: Apps) -> None:
+        if self._identity.id is not None:
+            await self._store.advertise(self._identity.id, self._handlers(apps), self._digests(apps))
+
+    def _handlers(self, apps: Apps) -> tuple[str, ...]:
+        modules = [f"{name}:*" for name in words(self._config.executor.modules)]
+        kinds = map(kind_handler, self._host.kinds())
+        return (*apps.handlers, *apps.listeners, *modules, *kinds)
+
+    def _digests(self, apps: Apps) -> dict[str, str]:
+        """What the doctor looks at: apps, time-zone data, how far this host's clock is off, whom it cannot reach,
+        and why its boundary is not a stronger one."""
+        found = {"apps": apps.digest, "tzdata": data_version(), UNABLE: self._unable}
+        if self._config.node.roles != "all":
+            found["roles"] = self._config.node.roles
+        if self._host.skew_s is not None:
+            found["skew_s"] = f"{self._host.skew_s:.3f}"
+        found[UNREACHABLE] = " ".join(map(str, self._unreachable))
+        return {name: text for name, text in {**found, **self._promised()}.items() if text}
+
+    def _promised(self) -> Mapping[str, str]:
+        """Asked once, when the runner knows its boundary: to find out what a host can do may start a process."""
+        boundary = "" if self._runner is None else self._runner.boundary
+        if self._promises is None or self._promises[0] != boundary:
+            self._promises = boundary, self._host.promises(boundary)
+        return self._promises[1]
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a setting that has several, with commas between."""
+    return tuple(word for part in text.split(",") if (word := part.strip()))

@@ -1,2 +1,0 @@
-"""The drivers of the placements: read what the coordinator and the store know, call one function of
-`core/placement`, act on the difference."""

@@ -1,0 +1,220 @@
+"""Keep the session of this scheduler with the coordinator, and what it tells of itself under it.
+
+    away ──join, register, tell n, M and the balance──> present ──renew, every quarter of a session──> present
+      ^  └──a step fails: begin anew, from the join──┐    │ the session is over, or the name was taken
+      └──────────────────────────────────────────────┴────┘ forget all claims
+
+It is present only when every step of entering was done. What it tells is compared with what is there once in a session.
+A name that another incarnation has taken is not taken back while that one lives: two processes of one name would
+fence each other in turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import structlog
+
+from rota.coordinators.recipes.lasting import put_lasting
+from rota.coordinators.recipes.peers import read_member
+from rota.loops.loop import Loop
+from rota.loops.signals import Signals
+from rota.model.cluster import Peer
+from rota.model.folders import ALL, LIVE
+from rota.model.value import encode
+from rota.ports import Clock, Coordinator
+
+LOAD_STEP = 10.0
+"""By how much the busy score must have changed to be told."""
+
+log = structlog.get_logger()
+
+
+class SessionKeeper(Loop):
+    """Joins, renews the session and registers this scheduler under it. `limit` reads how many jobs it may have, for the
+    balance that it tells first."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        clock: Clock,
+        describe: Callable[[], Peer],
+        *,
+        busy: Callable[[], float] = lambda: 0.0,
+        on_lost: str = "continue",
+        limit: Callable[[], Awaitable[int]] | None = None,
+        signals: Signals | None = None,
+    ) -> None:
+        super().__init__(clock)
+        self._coordinator = coordinator
+        self._describe = describe
+        self.busy = busy
+        self._limit = limit or _no_limit
+        self.signals = signals or Signals()
+        self._when_lost = on_lost
+        self._fence = 0
+        self._renewals = 0
+        self._been_present = False
+        self._leaving = False
+        self._speaking = asyncio.Lock()
+        """Held while it enters, renews or leaves: one that entered after it has left would be a ghost."""
+        self._telling = asyncio.Lock()
+        """Held while it changes what it tells."""
+        self.peer = describe()
+        self.session: str | None = None
+        """The session under which this scheduler is registered; none while it is away."""
+
+    @property
+    def key(self) -> str:
+        return f"{LIVE}/{self.peer.name}"
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether nobody else can have got a claim of this scheduler yet."""
+        return self.session is not None and self._clock.monotonic() < self._coordinator.believed_until_s
+
+    @property
+    def may_fire(self) -> bool:
+        """Whether it goes on with what it has, as far as it knows."""
+        return self._when_lost != "stop" or self.is_believed
+
+    async def once(self) -> float:
+        async with self._speaking:
+            return await self._attend()
+
+    async def _attend(self) -> float:
+        began_s = self._clock.monotonic()
+        if self._leaving:
+            return 0.0
+        if self.session is None:
+            await self._enter()
+        elif not await self._coordinator.renew():
+            self._lose("the session is over")
+            return 0.0
+        else:
+            await self._tell_load()
+            await self._check_name()
+        return max(self._coordinator.ttl_s / 4 - (self._clock.monotonic() - began_s), 0.0)
+
+    async def tell(self, **changes: Any) -> None:
+        """Change what this scheduler says of itself."""
+        async with self._telling:
+            peer = msgspec.structs.replace(self.peer, **changes)
+            if self.session is None:
+                self.peer = peer
+            elif peer != self.peer and not await self._update(peer):
+                self._lose("its name was taken by another")
+
+    async def enlist(self) -> None:
+        """Put this scheduler on the list of all that ever took part."""
+        await put_lasting(self._coordinator, f"{ALL}/{self.peer.name}", self.enlisted)
+
+    @property
+    def enlisted(self) -> str:
+        """What that list says of this scheduler."""
+        return encode(_registration(self.peer))
+
+    def failed(self) -> None:
+        if self._when_lost == "exit" and self._been_present and not self.is_believed:
+            log.error("coordinator.given_up", scheduler=self.peer.name, on_lost=self._when_lost)
+            self.signals.coordinator_given_up.emit()
+
+    async def _tell_load(self) -> None:
+        """Not every little change: each is a write that all others read."""
+        busy = self.busy()
+        if abs(busy - self.peer.busy) >= LOAD_STEP:
+            await self.tell(busy=busy)
+
+    async def leave(self) -> None:
+        """End the session; the claims go to others at once."""
+        self._leaving = True
+        self.stop()
+        async with self._speaking:
+            self.session = None
+            await self._coordinator.leave()
+
+    async def _enter(self) -> None:
+        """The order of S0.26: register, tell n, tell M, publish the balance."""
+        bare = self._describe()
+        if self._coordinator.session is not None:
+            await self._coordinator.leave()  # what it still claims is not this scheduler's any more
+        if not await self._may_have_name(bare):
+            return
+        session = await self._coordinator.join()
+        won = await self._coordinator.claim({self.key: encode(_registration(bare))})
+        if self.key not in won:
+            return  # somebody was faster; look again
+        self._fence, self.peer = won[self.key], _registration(bare)
+        if not await self._introduce(bare):
+            return  # somebody has taken the name; look again
+        await self.enlist()
+        self.session, self._been_present = session, True
+        log.info("scheduler.joined", scheduler=bare.name, session=session)
+        self.signals.session_began.emit()
+
+    async def _introduce(self, bare: Peer) -> bool:
+        steps = ({"faults": bare.faults}, {"alarm": bare.alarm})
+        for step in steps:
+            if not await self._update(msgspec.structs.replace(self.peer, **step)):
+                return False
+        balance = {"held": 0, "limit": await self._limit(), "busy": self.busy()}
+        return await self._update(msgspec.structs.replace(self.peer, **balance))
+
+    async def _may_have_name(self, bare: Peer) -> bool:
+        """End what an earlier incarnation still claims; a later one keeps the name. What is no scheduler has none."""
+        entry = await self._coordinator.get(self.key)
+        known = None if entry is None else read_member(entry)
+        if entry is None:
+            return True
+        if known is None:
+            self.signals.repaired.emit(f"{self.key} was not a scheduler's, and was removed")
+        elif self._been_present and known.incarnation != bare.incarnation:
+            log.warning("scheduler.name_held", scheduler=bare.name)
+            return False
+        return await self._coordinator.delete(self.key, entry.version)
+
+    async def _check_name(self) -> None:
+        """Look once in a session whether this scheduler still has its name, and whether it is told right."""
+        self._renewals += 1
+        if self.session is None or self._renewals % 4:
+            return
+        async with self._telling:
+            entry = await self._coordinator.get(self.key)
+            if entry is None or entry.fence != self._fence:
+                self._lose("its name was lost, or taken by another")
+            elif entry.value != encode(self.peer):
+                self.signals.repaired.emit(f"{self.key} was changed by somebody else, and was told anew")
+                await self._update(self.peer)
+
+    async def _update(self, peer: Peer) -> bool:
+        if not await self._coordinator.update(self.key, self._fence, encode(peer)):
+            return False
+        self.peer = peer
+        return True
+
+    def _lose(self, reason: str) -> None:
+        if self.session is None or self._leaving:
+            return
+        log.warning("scheduler.session_lost", scheduler=self.peer.name, reason=reason)
+        self.signals.repaired.emit(f"it took part anew, for {reason}")
+        self.session = None
+        self.signals.session_lost.emit()
+        self.wake()
+
+
+async def _no_limit() -> int:
+    return 0
+
+
+def _registration(bare: Peer) -> Peer:
+    return Peer(
+        name=bare.name,
+        incarnation=bare.incarnation,
+        address=bare.address,
+        version=bare.version,
+        weight=bare.weight,
+        placement=bare.placement,
+    )
