@@ -1,7 +1,9 @@
 """Fixtures that every kind of test shares: the servers, each started when a test first asks for it."""
 
 import os
-from collections.abc import AsyncIterator, Iterator
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -20,6 +22,21 @@ settings.load_profile("rota")  # how long an example takes says something of the
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(REWRITE, action="store_true", help="keep what commands print now as what they should print")
+
+
+PROVED_ON = re.compile("mariadb|etcd", re.IGNORECASE)
+PROVED_IN = tuple(Path(__file__).parent / folder for folder in ("contract", "cluster"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Leave the variants on MariaDB and etcd to `make prove`: `make test` tries the same rules on PostgreSQL and
+    ZooKeeper, and must be quick enough to be run before every commit. Whatever parametrises them, the id of a variant
+    names its server, so that none can be forgotten."""
+    for item in items:
+        variant = getattr(item, "callspec", None)
+        if variant and PROVED_ON.search(variant.id) and any(it in item.path.parents for it in PROVED_IN):
+            item.add_marker("prove")
 
 
 Server = TypeVar("Server", bound=PrivateServer)

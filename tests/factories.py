@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.model.dispatch import Granted, ItemEnd, ItemStart, Round
 from rota.model.job import Definition, Job, Misfire, MisfirePolicy, Overlap, OverlapPolicy, Task
 from rota.model.moment import micros

@@ -1,4 +1,4 @@
-"""The corpus of bad inputs: one table, sent through every way in. See `reliability.md`, section 4.3."""
+"""The corpus of bad inputs: one table, sent through every way in."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from rota.definitions.display import field_text
 from rota.definitions.document import read_yaml
-from rota.definitions.words import field_text
 from rota.errors import InvalidInput, Problem
 from tests.bad_input.corpus import CORPUS
 from tests.bad_input.entry import TODAY, Entry, as_yaml

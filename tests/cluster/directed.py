@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rota.loops.placement.claimer import Claimer
-from rota.loops.placement.known import Known
+from rota.loops.placer.claim import ClaimPlacer
+from rota.loops.placer.cluster_view import ClusterView
 from rota.model.cluster import Peer
 from tests.cluster.node import main
 
@@ -24,8 +24,8 @@ OWNERS = "owners.json"
 
 
 def direct(folder: Path, name: str) -> None:
-    init, read_peers = Claimer.__init__, Known.peers
-    last: dict[Known, tuple[Peer, ...]] = {}
+    init, read_peers = ClaimPlacer.__init__, ClusterView.peers
+    last: dict[ClusterView, tuple[Peer, ...]] = {}
 
     def order(job_ids: Iterable[int]) -> Sequence[int]:
         unowned = sorted(job_ids)
@@ -34,16 +34,16 @@ def direct(folder: Path, name: str) -> None:
         owners = json.loads((folder / OWNERS).read_text())
         return [job_id for job_id in unowned if owners.get(str(job_id), name) == name]
 
-    def ordered(self: Claimer, *args: Any, **kwargs: Any) -> None:
+    def ordered(self: ClaimPlacer, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **{**kwargs, "order": order})
 
-    async def peers(self: Known) -> tuple[Peer, ...]:
+    async def peers(self: ClusterView) -> tuple[Peer, ...]:
         if self not in last or not (folder / f"late-{name}").exists():
             last[self] = await read_peers(self)
         return last[self]
 
-    Claimer.__init__ = ordered  # type: ignore[method-assign]
-    Known.peers = peers  # type: ignore[method-assign]
+    ClaimPlacer.__init__ = ordered  # type: ignore[method-assign]
+    ClusterView.peers = peers  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -16,14 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import select, text, update
+from sqlalchemy import select, text
 
-from rota.backends.sql import rounds, schema
-from rota.backends.sql.store import SqlStore
-from rota.backends.sql.transaction import Transaction
 from rota.loops.dispatcher import Dispatcher
 from rota.loops.member import Member
+from rota.model import tables
 from rota.model.dispatch import Board, Pulse, Ready, Round, Seated
+from rota.model.tables import Change
+from rota.storage.sql import questions, schema
+from rota.storage.sql import store as store_module
+from rota.transactions import deeds
+from rota.transactions import round as round_module
+from rota.transactions.tx import Tx
 
 BATCH = 30
 FAR_S = 3600.0
@@ -45,48 +49,54 @@ _QUEUE = (
 
 
 def kept_board() -> None:
-    make = SqlStore._round
+    make = deeds.make_round
 
-    def going_on(self: SqlStore, tx: Transaction, node_id: int, board: Board, batch_max: int) -> Round:
-        d = schema.dispatch.c
+    def going_on(tx: Tx, io: Any, node_id: int, board: Board, batch_max: int) -> Round | None:
         if board.epoch is not None:
-            tx.conn.execute(update(schema.dispatch).where(d.id == 1).values(holder=node_id))
-            board.epoch, board.round = tx.conn.execute(select(d.epoch, d.round).where(d.id == 1)).one()
-        return make(self, tx, node_id, board, batch_max)
+            tx.rows.change(Change(tables.DISPATCH, ("id",), ("holder",)), [(1, node_id)])
+            (row,) = tx.rows.read(tables.DISPATCH, [1])
+            board.epoch, board.round = row.epoch, row.round
+        return make(tx, io, node_id, board, batch_max)
 
-    SqlStore._round = going_on  # type: ignore[method-assign]
+    deeds.make_round = going_on
     _everybody_makes_rounds()
 
 
 def counted_first() -> None:
     columns = [schema.queue.c[name] for name in _QUEUE]
-    _count_by(lambda tx: tx.conn.execute(select(*columns)).all())
+    _count_by(lambda tx: _conn(tx).execute(select(*columns)).all())
 
 
 def counted_in_lock() -> None:
     columns = ", ".join(f"q.{name}" for name in _QUEUE)
     source = "rota_dispatch d LEFT JOIN rota_queue q ON q.item_id > 0"
     both = text(f"SELECT {columns} FROM {source} WHERE d.id = 1 FOR UPDATE OF d")
-    _count_by(lambda tx: [row for row in tx.conn.execute(both) if row.item_id is not None])
+    _count_by(lambda tx: [row for row in _conn(tx).execute(both) if row.item_id is not None])
 
 
-def _count_by(count: Callable[[Transaction], Sequence[Any]]) -> None:
+def _conn(tx: Tx) -> Any:
+    return tx.rows.conn  # type: ignore[attr-defined]
+
+
+def _count_by(count: Callable[[Tx], Sequence[Any]]) -> None:
     """Rebuild the board in every round, from what was counted before the product took the lock."""
-    make = SqlStore._round
+    make = deeds.make_round
+    counted: dict[int, Sequence[Any]] = {}
 
-    def too_soon(self: SqlStore, tx: Transaction, node_id: int, board: Board, batch_max: int) -> Round:
+    def too_soon(tx: Tx, io: Any, node_id: int, board: Board, batch_max: int) -> Round | None:
         board.forget()
-        seen = count(tx)
+        counted.clear()
+        counted[id(tx)] = count(tx)
+        return make(tx, io, node_id, board, batch_max)
 
-        def rebuild(tx: Transaction, board: Board) -> None:
-            self._know_lanes(tx, board, {row.lane_id for row in seen})
-            waiting = [_ready(row) for row in seen if row.state == "ready"]
-            board.rebuild(waiting, [_seated(row) for row in seen if row.state != "ready"])
+    def rebuild(tx: Tx, board: Board) -> None:
+        seen = counted[id(tx)]
+        round_module._know_lanes(tx, board, {row.lane_id for row in seen})
+        waiting = [_ready(row) for row in seen if row.state == "ready"]
+        board.rebuild(waiting, [_seated(row) for row in seen if row.state != "ready"])
 
-        self._rebuild = rebuild  # type: ignore[method-assign]
-        return make(self, tx, node_id, board, batch_max)
-
-    SqlStore._round = too_soon  # type: ignore[method-assign]
+    round_module._rebuild = rebuild
+    deeds.make_round = too_soon
     _everybody_makes_rounds()
 
 
@@ -102,19 +112,19 @@ def _ready(row: Any) -> Ready:
 
 
 def batch_order() -> None:
-    make = SqlStore._round
-    rounds._WAITING = rounds._WAITING.order_by(schema.queue.c.item_id).limit(BATCH)
+    make = deeds.make_round
+    questions._WAITING = questions._WAITING.order_by(schema.queue.c.item_id).limit(BATCH)
 
-    def afresh(self: SqlStore, tx: Transaction, node_id: int, board: Board, batch_max: int) -> Round:
+    def afresh(tx: Tx, io: Any, node_id: int, board: Board, batch_max: int) -> Round | None:
         board.forget()
-        return make(self, tx, node_id, board, batch_max)
+        return make(tx, io, node_id, board, batch_max)
 
-    SqlStore._round = afresh  # type: ignore[method-assign]
+    deeds.make_round = afresh
     _everybody_makes_rounds()
 
 
 def _everybody_makes_rounds() -> None:
-    SqlStore._unlocked_round = lambda *_: None  # type: ignore[method-assign]  # these are about rounds under the lock
+    store_module.UnlockedRound = lambda: None  # type: ignore[assignment,misc]  # these are about rounds under the lock
 
     def always(self: Dispatcher, pulse: Pulse, node_id: int) -> bool:
         waits = [at for at in (pulse.arrived_us, pulse.next_us) if at is not None]
@@ -127,14 +137,14 @@ def no_switch() -> None:
     once = Member.once
 
     async def late(self: Member) -> float:
-        crew = self._crew
-        self._crew = None
+        runner = self._runner
+        self._runner = None
         try:
             return await once(self)
         finally:
-            self._crew = crew
-            if crew is not None:
-                crew.renew(self._clock.boottime() + FAR_S)
+            self._runner = runner
+            if runner is not None:
+                runner.renew(self._clock.boottime() + FAR_S)
 
     Member.once = late  # type: ignore[method-assign]
 

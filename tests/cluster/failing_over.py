@@ -230,7 +230,7 @@ async def under_failover(
 
 async def all_joined(rig: Rig) -> None:
     async with asyncio.timeout(30):
-        while not all(" joined" in node.log for node in rig.nodes):
+        while not all(" node.joined" in node.log for node in rig.nodes):
             await asyncio.sleep(0.05)
 
 
@@ -255,7 +255,7 @@ async def all_named(rig: Rig, lost: Collection[Kept]) -> Named:
 
 def _late(rig: Rig) -> set[tuple[int, int]]:
     """Attempts that ended while the store was away, and that it does not know any more: their nodes said so."""
-    named = [line for node in rig.nodes for line in node.log.splitlines() if "ends that came too late" in line]
+    named = [line for node in rig.nodes for line in node.log.splitlines() if "attempt.end_refused" in line]
     items = {int(it) for line in named for it in re.findall(r"\d+", line.partition("items=")[2].partition("]")[0])}
     return {(it.item, it.attempt) for it in rig.watcher.lines if it.item in items}
 

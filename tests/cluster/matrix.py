@@ -54,7 +54,7 @@ START_S = 40.0
 DRAIN_S = 60.0
 CAP = 8
 THAW_NS = 600_000_000
-"""How long a machine that was frozen as a whole may run on after it thaws (design section 9)."""
+"""How long a machine that was frozen as a whole may run on after it thaws (docs/failure.md)."""
 PERIODS_S = (1.0, 1.0, 1.5, 2.0, 2.5, 3.0)
 JOBS = 18
 
@@ -321,7 +321,7 @@ async def _judged(cluster: Cluster, began: int, marks: Sequence[tuple[str, int]]
         f"{node.name}: {line}"
         for node in cluster.nodes.values()
         for line in node.log.splitlines()
-        if "a round failed" in line
+        if "loop.failed" in line
     ] + [f"{node.name} ended by itself" for node in cluster.nodes.values() if node.own_ends or not node.running]
     return Outcome(
         verdict=verdict,

@@ -12,26 +12,31 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 from sqlalchemy import BigInteger, Connection, bindparam, select, text
-from sqlalchemy.dialects import postgresql
 
-from rota.backends.sql import commit as commit_module
-from rota.backends.sql import dialect, schema
-from rota.backends.sql.dialect import Dialect
-from rota.backends.sql.rows import job_of, to_us
-from rota.backends.sql.sets import Insert, Rows, Write
-from rota.backends.sql.store import SqlStore
-from rota.backends.sql.transaction import Transaction
 from rota.core.fire import new_items, own_key
-from rota.core.instants import upcoming
 from rota.core.owed import seed_of
+from rota.core.time.instants import upcoming
+from rota.model import tables
 from rota.model.job import Job
 from rota.model.plan import Committed, Facts, JobChange, NewRun, Pending, Plan, Rule, Upcoming
+from rota.model.records import job_of, to_us
 from rota.model.states import Cause, JobState, RunState
+from rota.model.tables import Change
+from rota.storage.sql import dialect, schema
+from rota.storage.sql.dialect import Dialect
+from rota.storage.sql.rows import SqlRows
+from rota.storage.sql.sets import Insert, WritePart
+from rota.storage.sql.store import SqlStore
+from rota.transactions import plan as plan_module
+from rota.transactions.decide import Decision, Ground, ReleasedRuns, decide, with_keys
+from rota.transactions.plan import write_plan
+from rota.transactions.tx import Tx
 
 
 def advance_first() -> None:
@@ -97,39 +102,38 @@ def no_revision_check() -> None:
         return seen
 
     async def from_memory(self: SqlStore, job_ids: Sequence[int], rule: Rule) -> Committed:
-        jobs = [cache[it] for it in job_ids]
-        done = await self._decide(lambda conn: jobs, rule)
+        def work(tx: Tx) -> Committed:
+            ground = with_keys(tx, Ground([cache[it] for it in job_ids], [], []), rule)
+            decision = decide(tx, ground, rule)
+            return Committed(now=decision.facts.now, plan=decision.plan, runs=tuple(write_plan(tx, decision)))
+
+        done = await self.transact(work)
         cache.update({change.now.id: change.now for change in done.plan.jobs})
         return done
 
-    def unfenced(conn: Connection, kind: Dialect, changes: Sequence[JobChange], columns: tuple[str, ...]) -> None:
-        if columns is not commit_module.ADVANCE:
-            fenced(conn, kind, changes, columns)
+    def unfenced(tx: Tx, changes: Sequence[JobChange], change: Change) -> None:
+        if change is not plan_module._ADVANCE:
+            fenced(tx, changes, change)
             return
-        for after in (change.now for change in changes):
-            values = {"next_slot_at": to_us(after.next_slot_at), "next_fire_at": to_us(after.next_fire_at)}
-            conn.execute(schema.job.update().where(schema.job.c.id == after.id).values(values))
+        rows = [(it.now.id, to_us(it.now.next_slot_at), to_us(it.now.next_fire_at)) for it in changes]
+        tx.rows.change(Change(tables.JOB, ("id",), ("next_slot_at", "next_fire_at")), rows)
 
-    fenced = commit_module._change
+    fenced = plan_module._change
     SqlStore.upcoming = remembering  # type: ignore[method-assign]
     SqlStore.fire = from_memory  # type: ignore[method-assign]
-    commit_module._change = unfenced
+    plan_module._change = unfenced
     for kind in (dialect.PostgreSQL, dialect.MySQL):
         kind.write = _write_what_is_new(kind.write)  # type: ignore[method-assign]
 
 
-def _write_what_is_new(write: Callable[..., int]) -> Callable[..., int]:
+def _write_what_is_new(write: Callable[..., Any]) -> Callable[..., Any]:
     """Leave out rows whose key is there already, so that two nodes with the same idea do not stop each other."""
 
-    def write_new(self: Dialect, conn: Connection, writes: Mapping[Write, Rows], topics: Sequence[str] = ()) -> int:
-        inserts = {it: rows for it, rows in writes.items() if isinstance(it, Insert)}
-        for (table, columns), rows in inserts.items():
-            ignoring = table.insert().prefix_with("IGNORE", dialect="mysql")
-            if conn.dialect.name == "postgresql":
-                ignoring = postgresql.insert(table).on_conflict_do_nothing()
-            conn.execute(ignoring, [dict(zip(columns or table.columns.keys(), row, strict=True)) for row in rows])
-        rest = {it: rows for it, rows in writes.items() if it not in inserts}
-        return write(self, conn, rest, topics) if rest or topics else 0
+    def write_new(self: Dialect, conn: Connection, parts: Sequence[WritePart], topics: Sequence[str] = ()) -> Any:
+        new = [
+            it._replace(write=it.write._replace(missing=True)) if isinstance(it.write, Insert) else it for it in parts
+        ]
+        return write(self, conn, new, topics)
 
     return write_new
 
@@ -145,17 +149,18 @@ def pruned_dedup() -> None:
         return Upcoming(now=_wall(), pending=tuple(Pending(job_id=it, next_fire_at=_wall()) for it in ids))
 
     async def by_rows(self: SqlStore, job_ids: Sequence[int], rule: Rule) -> Committed:
-        def work(tx: Transaction) -> None:
-            _make_table(tx.conn)
-            wanted = self._dialect.among(schema.job.c.id, job_ids)
-            jobs = [job_of(row) for row in tx.conn.execute(select(schema.job).where(wanted).order_by(schema.job.c.id))]
+        def work(tx: Tx) -> None:
+            assert isinstance(tx.rows, SqlRows)
+            _make_table(tx.rows.conn)
+            jobs = [job_of(row) for row in tx.rows.read(tables.JOB, job_ids)]
             now = _wall()
-            runs = [run for job in jobs for run in _unseen(tx.conn, job, seen.get(job.id, started), now)]
+            runs = [run for job in jobs for run in _unseen(tx.rows.conn, job, seen.get(job.id, started), now)]
             if runs:
-                commit_module.commit(tx, Plan(runs=tuple(runs)), tx.read_clock())
+                facts = Facts(now=tx.read_clock(), jobs=(), crowds={})
+                write_plan(tx, Decision(facts, Plan(runs=tuple(runs)), ReleasedRuns({}, ())))
             seen.update({job.id: now for job in jobs})
 
-        await self._transact(work)
+        await self.transact(work)
         return Committed(now=_wall(), plan=Plan())
 
     SqlStore.upcoming = all_jobs  # type: ignore[method-assign]

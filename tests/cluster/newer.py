@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota import assembly
-from rota.backends.sql import rows
+from rota import node
+from rota.model import records as rows
 from rota.model import value
 
 WORD, MEANING = "abreast", "allow"
@@ -21,7 +21,7 @@ def newer_release() -> None:
         return decode(plain.replace(f'"{WORD}"', f'"{MEANING}"'), kind)
 
     rows.decode = understood  # type: ignore[attr-defined]
-    assembly.__version__ = VERSION  # type: ignore[attr-defined]
+    node.__version__ = VERSION  # type: ignore[attr-defined]
 
 
 MUTANTS = {"newer_release": newer_release}

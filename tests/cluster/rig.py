@@ -152,7 +152,7 @@ class Rig:
         for node in self.nodes:
             node.start()
         async with asyncio.timeout(START_S):
-            while not all("node started" in node.log for node in self.nodes):
+            while not all("node.started" in node.log for node in self.nodes):
                 await asyncio.sleep(0.05)
 
     async def define(self) -> None:
@@ -275,9 +275,7 @@ class Rig:
     def _surprises(self) -> Counter[str]:
         """What nodes met that they had not foreseen: rounds that failed, and ends that nobody wanted."""
         ends = sum(node.own_ends + (not node.running) for node in self.nodes)
-        return Counter(
-            {"failed_rounds": sum(node.log.count("a round failed") for node in self.nodes), "own_ends": ends}
-        )
+        return Counter({"failed_rounds": sum(node.log.count("loop.failed") for node in self.nodes), "own_ends": ends})
 
 
 @asynccontextmanager

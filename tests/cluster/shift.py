@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from rota.clock import SystemClock
 from rota.control import Assigned, Control
-from rota.runners.logs import DirectoryLogs
+from rota.execution.log_directory import DirectoryLogs
 from rota.wiring import open_store
 from tests.checkers.executing import START, Interval, Line, Verdict, intervals, judge
 from tests.cluster.processes import NodeProcess
@@ -81,11 +81,11 @@ class Shift:
     async def start(self, *names: str, **options: Any) -> list[NodeProcess]:
         """Start nodes, new ones if need be, and wait until each has joined and can run the tasks."""
         nodes = [self.nodes[name] if name in self.nodes else self.node(name, **options) for name in names]
-        before = {node.name: node.log.count(" joined") for node in nodes}
+        before = {node.name: node.log.count(" node.joined") for node in nodes}
         for node in nodes:
             node.start()
         await self.until(
-            lambda: all(node.log.count(" joined") > before[node.name] for node in nodes), f"{names} to join"
+            lambda: all(node.log.count(" node.joined") > before[node.name] for node in nodes), f"{names} to join"
         )
         return nodes
 
@@ -182,7 +182,7 @@ class Shift:
         """What nodes met that they had not foreseen."""
         found = []
         for node in self.nodes.values():
-            found += [f"{node.name}: {line}" for line in node.log.splitlines() if "a round failed" in line]
+            found += [f"{node.name}: {line}" for line in node.log.splitlines() if "loop.failed" in line]
         return found
 
     def kill_all(self) -> None:

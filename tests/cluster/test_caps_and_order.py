@@ -21,7 +21,7 @@ CAUGHT_BY = {
     "batch_order": {"passed"},
 }
 TICK_RATE = 30
-"""What a node of document 2 starts in a second: one batch of 30 with every tick of 1000 ms (V2.4)."""
+"""What a node that polls starts in a second: one batch of 30 with every tick of 1000 ms (V2.4)."""
 
 
 TURNS_MAX = 3

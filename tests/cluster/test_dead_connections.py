@@ -43,3 +43,4 @@ async def test_every_node_goes_on_after_its_connections_died_silently(
     print(f"\nsilent death on {store}: {outcome}\n  firing again after {[(at - since) / 1e6 for _, at in back]} s")
     assert outcome.clean, outcome.evidence()
     assert len(back) == len(rig.nodes), f"only {back} came back"
+    assert max(at - since for _, at in back) <= GIVEN_UP_S * 1e6

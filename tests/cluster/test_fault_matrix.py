@@ -11,20 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.matrix import Kind, run
+from tests.cluster.matrix import SESSION_S, Kind, run
+from tests.cluster.processes import LEEWAY_S
 
 PAIRS = (("postgres", "zookeeper"), ("postgres", "etcd"), ("postgres", None), ("mariadb", None))
 PLACEMENTS = ("claim", "scope", "beat")
-BOUNDS = """
-bounds of design section 11, with a session of 4 s: a scheduler or the leader dies: 5 s; a coordinator comes back: 1 s;
-a store comes back: 2 s"""
+LATE_S_MAX = SESSION_S + 1 + LEEWAY_S
+"""Whoever dies, hangs or is cut off: what is overdue by a session and a second, anybody fires (docs/failure.md)."""
+RESTARTED = "restart the store"
+"""How late slots are then depends on how long the server needs; `test_store_restart.py` counts from when it answers."""
 
 
 async def judge_run(kind: Kind, folder: Path, only: tuple[str, ...] = ()) -> None:
     outcome = await run(kind, folder, only)
-    print(f"\n{kind}\n{outcome.table()}\n  counts {dict(outcome.counts)}{BOUNDS}")
+    print(f"\n{kind}\n{outcome.table()}\n  counts {dict(outcome.counts)}")
     assert not outcome.void, f"void: {outcome.void}"
     assert outcome.clean, f"{outcome.verdict.kinds} {outcome.starts.kinds} {outcome.execution} {outcome.surprises[:5]}"
+    late_s = {it.fault: it.late_s["max"] for it in outcome.effects if it.fault != RESTARTED}
+    assert max(late_s.values()) <= LATE_S_MAX, f"slots were later than {LATE_S_MAX:g} s: {late_s}"
 
 
 @pytest.mark.timeout(240)

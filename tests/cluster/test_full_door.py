@@ -113,6 +113,6 @@ async def test_a_node_goes_on_while_more_callers_than_it_has_descriptors_fill_it
                 await asyncio.sleep(0.2)
             assert await renewals(shift) > before
         assert await answers(port)
-        assert "given up" not in node.log
+        assert "lease.lost" not in node.log
         assert shift.surprises() == []
         assert "out of system resource" not in node.log

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from sqlalchemy import event
 
-from rota.backends.sql.database import FileDatabase
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.config import SchedulerConfig
 from rota.control import Control
 from rota.loops.scheduler import Scheduler
+from rota.storage.sql.database import FileDatabase
+from rota.storage.sql.store import SqlStore
 from rota.wiring import open_store
 from tests.cluster.processes import NodeProcess
 from tests.conftest import installed

@@ -1,5 +1,5 @@
 """A node whose servers go away: with `on_lost: exit` it ends with a code that a supervisor restarts on; otherwise it
-goes on, and its log has lines of ours, no tracebacks of drivers (design section 11)."""
+goes on, and its log has lines of ours, no tracebacks of drivers (docs/failure.md)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def running(folder: Path, args: Sequence[str], on_lost: str = "continue") -> Ite
 @pytest.mark.parametrize("kind", COORDINATORS)
 def test_a_node_that_shall_end_without_a_coordinator_ends_with_a_code_of_its_own(tmp_path: Path, kind: str) -> None:
     with installed(COORDINATORS[kind]) as server, running(tmp_path, args_of(tmp_path, kind, server), "exit") as node:
-        node.until_logged("takes part")
+        node.until_logged("scheduler.joined")
         server.kill()
         assert node.process.wait(60) == COORDINATOR_LOST
     assert "error: the coordinator was lost, and coordinator.on_lost says exit" in node.log
@@ -85,7 +85,7 @@ def test_a_node_that_shall_end_without_a_coordinator_ends_with_a_code_of_its_own
 @pytest.mark.parametrize("kind", COORDINATORS)
 def test_a_lost_coordinator_leaves_no_traceback_in_the_log(tmp_path: Path, kind: str) -> None:
     with installed(COORDINATORS[kind]) as server, running(tmp_path, args_of(tmp_path, kind, server)) as node:
-        node.until_logged("takes part")
+        node.until_logged("scheduler.joined")
         go_away(server)
         node.until_logged("coordinator.recovered")
         node.process.send_signal(signal.SIGTERM)
@@ -103,7 +103,7 @@ async def test_a_lost_store_leaves_no_traceback_in_the_log(tmp_path: Path, kind:
 
 def outlive(folder: Path, server: PrivateServer, url: str) -> None:
     with running(folder, ["--store", url]) as node:
-        node.until_logged("takes part")
+        node.until_logged("scheduler.joined")
         go_away(server)
         node.until_logged("store.recovered")
         node.process.send_signal(signal.SIGTERM)

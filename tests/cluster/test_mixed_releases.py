@@ -63,7 +63,7 @@ async def test_an_unknown_word_costs_the_other_jobs_nothing_and_newer_nodes_get_
         await write_newer_word(shift)
         (old,) = await shift.start("old")
         await more(shift, "good", 3 * JOBS)
-        assert old.log.count("cannot be read by this release and is left") == 1
+        assert old.log.count("job.unreadable") == 1
 
         await shift.start("new", mutant="newer_release")
         await more(shift, "newer", 8)

@@ -38,9 +38,9 @@ async def test_a_node_whose_name_was_taken_stops_when_told_to(postgres_url: str,
         second = namesake(shift, tmp_path)
         second.start()
         try:
-            await shift.until(lambda: " joined" in second.log, "the second to join")
+            await shift.until(lambda: " node.joined" in second.log, "the second to join")
             first.thaw()
-            await shift.until(lambda: "another node has this node's name" in first.log, "the first to notice")
+            await shift.until(lambda: "node.replaced" in first.log, "the first to notice")
             first.send(signal.SIGTERM)
             assert await asyncio.to_thread(first.ended, 20) == 0
             assert second.running
@@ -57,16 +57,16 @@ async def test_a_newcomer_leaves_a_living_node_its_name_and_its_work(postgres_ur
         second = namesake(shift, tmp_path)
         second.start()
         try:
-            await shift.until(lambda: "node.name_is_held" in second.log, "the second to say what it waits for")
+            await shift.until(lambda: "node.name_held" in second.log, "the second to say what it waits for")
             await outlast_lease(shift)
             shift.watcher.open_gate("go")
             await shift.until_idle()
             (item,) = done.items
             lines = await shift.attempts(item.id)
             assert [(it["attempt"], it["outcome"]) for it in lines] == [(1, "succeeded")], "its work was ended"
-            assert " joined" not in second.log
+            assert " node.joined" not in second.log
             first.kill()
-            await shift.until(lambda: " joined" in second.log, "the second to join when the lease is over")
+            await shift.until(lambda: " node.joined" in second.log, "the second to join when the lease is over")
         finally:
             second.kill()
 
@@ -76,4 +76,4 @@ async def test_a_restart_on_the_same_host_does_not_wait_for_the_lease(postgres_u
         (first,) = await shift.start("node-0")
         first.kill()
         await shift.start("node-0")
-        assert "node.name_is_held" not in first.log
+        assert "node.name_held" not in first.log

@@ -108,7 +108,7 @@ async def test_nodes_advertise_what_their_peers_reach_and_only_health_answers_th
         site.shift.nodes["b"].kill()
         await site.start("c", host=b)
         await site.until_lost(a=("b",), c=("b",))
-        (line,) = [it for it in site.shift.nodes["c"].log.splitlines() if "a node cannot be reached" in it]
+        (line,) = [it for it in site.shift.nodes["c"].log.splitlines() if "node.unreachable" in it]
         assert f"node=b address={b.address}:7700 answers=" in line
         assert "c (3)" in line
 

@@ -16,8 +16,8 @@ from kazoo.protocol.states import ZnodeStat
 
 from rota.clock import SystemClock
 from rota.config import CoordinatorConfig, PlacementConfig
-from rota.loops.placement.attendant import Attendant
-from rota.loops.placement.scoper import Scoper
+from rota.loops.placer.scope import ScopePlacer
+from rota.loops.placer.session_keeper import SessionKeeper
 from rota.model.cluster import Peer
 from rota.model.trigger import Cron
 from rota.ports import Store
@@ -65,7 +65,7 @@ class Scene:
 
         return note
 
-    async def start(self, name: str) -> Scoper:
+    async def start(self, name: str) -> ScopePlacer:
         clock = SystemClock()
         where = CoordinatorConfig(
             url=f"zookeeper://127.0.0.1:{self._port}", namespace=self.root.removeprefix("/"), session_s=2.0
@@ -75,10 +75,11 @@ class Scene:
         where = msgspec.structs.replace(where, url=f"zookeeper://127.0.0.1:{proxy.port}")
         coordinator = open_coordinator(where, self._store, clock)
         peer = Peer(name=name, incarnation=clock.token(), address=f"{name}:7700")
-        attendant = Attendant(coordinator, clock, lambda: peer)
-        scoper = Scoper(self._store, coordinator, clock, PlacementConfig(kind="scope", strategy="scope"), attendant)
-        attendant.on_entered, attendant.on_lost = scoper.wake, scoper.lose
-        tasks = [asyncio.create_task(it.run()) for it in (attendant, scoper)]
+        keeper = SessionKeeper(coordinator, clock, lambda: peer)
+        scoper = ScopePlacer(self._store, coordinator, clock, PlacementConfig(kind="scope", strategy="scope"), keeper)
+        keeper.signals.session_began.on(scoper.wake)
+        keeper.signals.session_lost.on(scoper.lose)
+        tasks = [asyncio.create_task(it.run()) for it in (keeper, scoper)]
 
         async def end() -> None:
             for task in tasks:

@@ -25,7 +25,7 @@ async def start(nodes: Sequence[NodeProcess]) -> None:
         node.start()
     try:
         async with asyncio.timeout(START_S):
-            while not all("node started" in node.log for node in nodes):
+            while not all("node.started" in node.log for node in nodes):
                 await asyncio.sleep(0.05)
     finally:
         for node in nodes:

@@ -1,5 +1,5 @@
 """A node that is told to stop while its store or its coordinator is away stops all the same, and soon; an outage is a
-few lines of its log and next to no work (design section 11)."""
+few lines of its log and next to no work (docs/failure.md)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ async def test_a_node_stops_while_its_file_can_be_read_and_takes_no_writes(tmp_p
     node = NodeProcess("node-0", f"sqlite:///{path}", tmp_path, settings=lease(3, 0.5))
     node.start()
     try:
-        await asyncio.to_thread(wait_until, lambda: "takes part" in node.log, 30, "it to take part", lambda: node.log)
+        await asyncio.to_thread(
+            wait_until, lambda: "scheduler.joined" in node.log, 30, "it to take part", lambda: node.log
+        )
         with closing(HeldFile(path)) as file:
             await stopped_in(file, HeldFile.hold, node)
     finally:
@@ -139,7 +141,7 @@ async def test_a_node_stops_while_its_coordinator_is_away(
         node.start()
         try:
             await asyncio.to_thread(
-                wait_until, lambda: "takes part" in node.log, 30, "it to take part", lambda: node.log
+                wait_until, lambda: "scheduler.joined" in node.log, 30, "it to take part", lambda: node.log
             )
             await stopped_in(server, FAULTS[fault], node)
         finally:

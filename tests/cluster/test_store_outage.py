@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.processes import lease
+from tests.cluster.processes import LEEWAY_S, lease
 from tests.cluster.shift import SECOND_NS, Shift, a_shift
 from tests.conftest import installed
 from tests.servers.mariadb import MariadbServer
@@ -18,6 +18,8 @@ from tests.servers.postgres import PostgresServer
 Kind = type[PostgresServer] | type[MariadbServer]
 
 
+BACK_S = 2.0
+"""How long after the store is back work goes on (docs/failure.md)."""
 HOLD_S = 100.0
 """More than any outage here takes, the recovery of the server included."""
 
@@ -49,6 +51,7 @@ async def outlive(shift: Shift, server: PostgresServer | MariadbServer, down_s: 
         f"{len(short_ids)} others killed after {min(gone_s):.2f} to {max(gone_s):.2f} s and started again at most "
         f"{max(again_s):.2f} s after it answered"
     )
+    assert max(again_s) <= BACK_S + LEEWAY_S
 
 
 async def judge(shift: Shift, held: int, short: int) -> None:

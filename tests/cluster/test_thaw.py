@@ -1,4 +1,4 @@
-"""A machine that stood still as a whole, and goes on when nobody believes in it any more (design section 9)."""
+"""A machine that stood still as a whole, and goes on when nobody believes in it any more (docs/failure.md)."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ async def test_an_agent_that_stood_still_alone_is_not_suspected(
         frozen.send(signal.SIGSTOP)
         await run_elsewhere(shift, told.id)
         frozen.send(signal.SIGCONT)
-        await shift.until(lambda: frozen.log.count(" joined") == 2, "a to join again")
+        await shift.until(lambda: frozen.log.count(" node.joined") == 2, "a to join again")
         await shift.until_idle()
         assert await overlaps(shift, told.id) == []

@@ -1,4 +1,4 @@
-"""A rolling upgrade: nodes of the commit before and of this one in one cluster (design section 11)."""
+"""A rolling upgrade: nodes of the commit before and of this one in one cluster (docs/failure.md)."""
 
 from __future__ import annotations
 

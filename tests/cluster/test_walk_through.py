@@ -1,4 +1,4 @@
-"""The walk-through of document 0, step by step, on ZooKeeper and on etcd (V0.3; S0.17, S0.18, S0.39, S0.44 to S0.49).
+"""The walk-through of placement claim, on ZooKeeper and on etcd (V0.3; S0.17, S0.18, S0.39, S0.44 to S0.49).
 
 Three nodes, each a process of its own (`rota node`), coordinated by the real server; one dies by SIGKILL. A hook
 decides who tries for which job (A0.12), and holds back the list of members (cases 2 and 5): `directed.py`. What each
@@ -23,8 +23,8 @@ from aiosmtpd.controller import Controller
 from rota.clock import SystemClock
 from rota.config import CoordinatorConfig
 from rota.control import Control
-from rota.coordination.handover import key_of, write_handover
-from rota.coordination.peers import read_peer
+from rota.coordinators.recipes.handover import key_of, write_handover
+from rota.coordinators.recipes.peers import read_peer
 from rota.core.placement.claim import limit
 from rota.model.cluster import Handover
 from rota.model.trigger import Cron

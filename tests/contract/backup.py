@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
-from rota.backends.memory import MemoryStore
-from rota.backends.sql import schema
-from rota.backends.sql.store import SqlStore
+from rota.model.tables import TABLES
 from rota.ports import Store
+from rota.storage.memory import MemoryStore
+from rota.storage.sql import schema
+from rota.storage.sql.store import SqlStore
 
 
 class Backup:
@@ -33,7 +33,13 @@ class Backup:
 
     async def restore(self, store: Store) -> None:
         if isinstance(store, MemoryStore):
-            store.__dict__.update(copy.deepcopy(self._tables))
+            for table in TABLES:
+                kept = store.tables.of(table)
+                for key in list(kept.rows):
+                    kept.put(key, None)
+                for row in self._tables[table.name]:
+                    store.tables.put(table, row)
+            store.memory.forget()
             return
         assert isinstance(store, SqlStore)
 
@@ -47,10 +53,5 @@ class Backup:
 
 
 def _memory(store: MemoryStore) -> dict[str, Any]:
-    kept = {name: value for name, value in vars(store).items() if name != "_clock" and not _is_heard(value)}
-    return copy.deepcopy(kept)
-
-
-def _is_heard(value: object) -> bool:
-    """Callbacks belong to whoever listens, not to what is kept."""
-    return isinstance(value, list) and any(callable(it) for it in value)
+    """What callers know, and who listens, does not belong to what is kept."""
+    return {table.name: list(store.tables.rows(table)) for table in TABLES}

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 from sqlalchemy import Connection, delete, update
 
-from rota.backends.memory import MemoryStore
-from rota.backends.sql import database, schema
-from rota.backends.sql.history import UNSETTLED
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.core.fire import Fire
 from rota.ports import Store
+from rota.storage.memory import MemoryStore
+from rota.storage.sql import database, schema
+from rota.storage.sql.history import UNSETTLED
+from rota.storage.sql.store import SqlStore
 from rota.wiring import open_store
 from tests.servers.proxy import FaultProxy
 

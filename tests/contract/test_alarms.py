@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from rota.alarms.channels.channel import CourierSettings
+from rota.alarms.channels.courier import ChannelCourier
+from rota.alarms.rules import message
 from rota.clock import SystemClock
 from rota.control import Control
 from rota.control.job_courier import JobCourier
 from rota.core.advance import Advance
-from rota.core.alarm import message
 from rota.core.define import Delete, Resume
 from rota.core.fire import Fire
 from rota.core.start import Start
@@ -23,7 +25,6 @@ from rota.model.plan import RunFilter
 from rota.model.standing import Retention
 from rota.model.states import JobState
 from rota.ports import Store
-from rota.runners.channels import ChannelCourier, CourierSettings
 from tests.contract.conftest import Line, Open
 from tests.factories import (
     MANUAL,

@@ -39,7 +39,7 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 
 async def test_a_program_without_an_event_loop_assigns_and_finishes(url: str, store: Store) -> None:
-    """S2.18 to S2.21: the whole interface of document 2."""
+    """S2.18 to S2.21: the whole interface for assignments."""
     with rota.Client(url) as client:
         client.create_tenant("acme", cap=3, rate="100/1")
         client.update_tenant("acme", weight=2)

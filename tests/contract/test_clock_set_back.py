@@ -3,18 +3,17 @@ such a node gets no work, and is rescued when whoever rescues has seen no renewa
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from sqlalchemy import Connection, update
 
-from rota.backends.memory import MemoryStore
-from rota.backends.sql import schema
-from rota.backends.sql.store import SqlStore
 from rota.core.advance import Advance
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
+from rota.model import tables
 from rota.model.states import ItemState
 from rota.ports import Store
+from rota.storage.memory import MemoryStore
+from rota.storage.sql import schema
+from rota.storage.sql.store import SqlStore
 from tests.factories import a_node, an_end, assigned, in_order
 
 HOUR_US = 3_600_000_000
@@ -23,9 +22,9 @@ HOUR_US = 3_600_000_000
 async def set_back(store: Store, node: int) -> None:
     """What a clock that was set back by an hour does to a lease that was renewed before."""
     if isinstance(store, MemoryStore):
-        until = store._nodes[node].lease_until
-        assert until is not None
-        store._set_node(node, lease_until=until + timedelta(hours=1))
+        lease = store.tables.get(tables.LEASE, node)
+        assert lease is not None
+        store.tables.put(tables.LEASE, lease._replace(until_at=lease.until_at + HOUR_US))
         return
     assert isinstance(store, SqlStore)
 

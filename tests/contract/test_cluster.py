@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, delete
 
-from rota.backends.sql import schema
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.config import PlacementConfig
 from rota.control import Control, Finding
-from rota.coordination.handover import key_of, read_handover, write_handover
+from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
 from rota.core.define import Apply
 from rota.errors import InvalidInput, NotFound, Refused
-from rota.loops.placement.attendant import Attendant
-from rota.loops.placement.claimer import Claimer
-from rota.loops.placement.part import Part, driver
+from rota.loops.placer.claim import ClaimPlacer
+from rota.loops.placer.participation import Participation, participate
 from rota.model.cluster import Handover, Peer, Placement, Role
 from rota.model.job import Definition, JobName
 from rota.model.node import NodeState
 from rota.model.value import encode
 from rota.ports import Coordinator, Store
+from rota.storage.sql import schema
+from rota.storage.sql.store import SqlStore
+from rota.wiring import own_coordinator
 from tests.contract.conftest import Open
 from tests.factories import HANDLER, MANUAL, a_definition, a_node, assigned, given
 
@@ -42,9 +42,9 @@ class Town:
     def __init__(self, open_: Open, store: Store, stack: AsyncExitStack) -> None:
         self._open, self._stack = open_, stack
         self.store, self.clock = store, SystemClock()
-        self.desk = store.coordinator(self.clock, ttl_s=SESSION_S)
+        self.desk = own_coordinator(store, self.clock, ttl_s=SESSION_S)
         self.control = Control(store, self.clock, coordinator=self.desk)
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, Participation] = {}
 
     async def jobs(self, count: int) -> list[Definition]:
         definitions = [a_definition() for _ in range(count)]
@@ -53,7 +53,7 @@ class Town:
 
     async def says(self, name: str, jobs: range = range(0), **peer: Any) -> Coordinator:
         """A scheduler that claims jobs, and does nothing with them."""
-        coordinator = (await self._open()).coordinator(self.clock, ttl_s=60.0)
+        coordinator = own_coordinator(await self._open(), self.clock, ttl_s=60.0)
         self._stack.push_async_callback(coordinator.close)
         await coordinator.join()
         told = Peer(**{"name": name, "incarnation": name, "placement": Placement.CLAIM, **peer})
@@ -63,18 +63,15 @@ class Town:
     async def starts(self, name: str, *, kind: str = "claim", session_s: float = SESSION_S, **config: Any) -> None:
         """A scheduler that works."""
         store = await self._open()
-        coordinator = store.coordinator(self.clock, ttl_s=session_s)
+        coordinator = own_coordinator(store, self.clock, ttl_s=session_s)
         incarnation, placement = self.clock.token(), Placement(kind)
-        attendant = Attendant(
-            coordinator, self.clock, lambda: Peer(name=name, incarnation=incarnation, placement=placement)
-        )
-        made = driver(store, coordinator, self.clock, PlacementConfig(kind=kind, **config), attendant)
-        part = self.parts[name] = Part(coordinator=coordinator, attendant=attendant, driver=made)
-        attendant.on_entered, attendant.on_lost = made.wake, made.lose
-        tasks = [asyncio.create_task(loop.run()) for loop in part.loops]
+        peer = Peer(name=name, incarnation=incarnation, placement=placement)
+        placing = PlacementConfig(kind=kind, **config)
+        part = self.parts[name] = participate(store, coordinator, self.clock, placing, lambda: peer)
+        tasks = [asyncio.create_task(loop.run()) for loop in (part.keeper, part.placer)]
         self._stack.push_async_callback(self._stop, part, tasks)
 
-    async def _stop(self, part: Part, tasks: list[asyncio.Task[None]]) -> None:
+    async def _stop(self, part: Participation, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -91,8 +88,8 @@ class Town:
 
     def believed(self) -> dict[str, int]:
         """How many jobs each scheduler believes to have."""
-        drivers = {name: part.driver for name, part in self.parts.items()}
-        return {name: len(it.held) for name, it in drivers.items() if isinstance(it, Claimer)}
+        drivers = {name: part.placer for name, part in self.parts.items()}
+        return {name: len(it.held) for name, it in drivers.items() if isinstance(it, ClaimPlacer)}
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import pytest
 from rota.clock import SystemClock
 from rota.control import Answer, Assigned, Control
 from rota.core.advance import Advance
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.explain import Why
 from rota.errors import CommitUnknown, InvalidInput, NotFound, Refused
+from rota.execution.log_directory import DirectoryLogs
 from rota.model.dispatch import Granted, ItemEnd, ItemStart
 from rota.model.job import JobName, Task
 from rota.model.listener import listener_name
@@ -26,7 +27,6 @@ from rota.model.run import Item, LogKey, Run
 from rota.model.states import Cause, ItemState, JobState, RunState
 from rota.model.work import GLOBAL, Limit, Rate, token_of
 from rota.ports import Store
-from rota.runners.logs import DirectoryLogs
 from tests.factories import MANUAL, a_definition, put, queue
 
 HERE = Place(host="h", boot_id="b", pid_namespace="n", pid=1, pid_started=1)
@@ -637,7 +637,7 @@ async def test_output_is_read_attempt_by_attempt(store: Store, tmp_path: Path) -
 
 
 async def test_what_a_dead_host_did_not_write_is_marked(store: Store, tmp_path: Path) -> None:
-    """Design section 9: what was flushed is readable, and the gap is marked."""
+    """docs/failure.md: what was flushed is readable, and the gap is marked."""
     logs = DirectoryLogs(tmp_path)
     control = Control(store, SystemClock(), logs)
     run = await control.trigger(await a_job(control), {})

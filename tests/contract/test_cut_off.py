@@ -11,15 +11,15 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from rota.backends.sql import database
-from rota.backends.sql.dialect import IDLE_S, PostgreSQL
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire
 from rota.errors import CommitUnknown, StoreUnavailable
 from rota.model.plan import RunFilter
 from rota.ports import Store
+from rota.storage.sql import database
+from rota.storage.sql.dialect import IDLE_S, PostgreSQL
+from rota.storage.sql.store import SqlStore
 from rota.wiring import open_store
 from tests.contract.conftest import PATIENT_S, Line, Migrated, empty
 from tests.factories import a_due_job, a_node, assigned, given
@@ -89,7 +89,7 @@ async def test_a_reset_in_the_middle_of_a_transaction_changes_nothing(line: Line
 
 
 async def test_a_frozen_holder_of_a_lock_does_not_hold_up_others_for_long(line: Line) -> None:
-    """M8: the server ends a transaction that is idle for too long."""
+    """The server ends a transaction that is idle for too long."""
     job = await a_due_job(line.truth)
     loop, held = asyncio.get_running_loop(), asyncio.Event()
     cuts: list[asyncio.Task[None]] = []

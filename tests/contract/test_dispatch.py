@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rota.core.advance import Advance
-from rota.core.dispatch import Rounds, State, plain_round
+from rota.core.dispatch.board import Rounds, State, plain_round
 from rota.model.cluster import Drain, Role
 from rota.model.dispatch import Granted, Ready, Round, Seated, Target
 from rota.model.moment import micros
@@ -167,7 +167,7 @@ async def test_a_node_that_can_execute_nothing_is_given_nothing_until_it_can(sto
 
 
 async def test_only_nodes_that_can_are_given_items(store: Store) -> None:
-    """S2.14; design section 8: group, handler, lease, drain."""
+    """S2.14; docs/dispatch.md: group, handler, lease, drain."""
     await assigned(store, 5, group="gpu")
     asking = await a_node(store, seats=0, group="gpu")
     await a_node(store, group="cpu")
@@ -257,7 +257,7 @@ async def test_an_item_is_given_once_however_many_ask(another: Open) -> None:
 
 
 async def test_what_arrives_while_another_takes_over_is_not_forgotten(another: Open) -> None:
-    """Two boards take turns while others assign: in the end everything was given (design section 8)."""
+    """Two boards take turns while others assign: in the end everything was given (docs/dispatch.md)."""
     stores = [await another() for _ in range(3)]
     nodes = [await a_node(store, seats=500) for store in stores[:2]]
     await stores[0].set_limits([Limit(name=GLOBAL, cap=1000)])
@@ -334,7 +334,7 @@ async def clear(store: Store) -> None:
 
 
 async def test_a_round_on_any_state_gives_what_the_plain_rule_gives(another: Open) -> None:
-    """Cached rounds against the shortest form of the rule, on what the store says (design section 8)."""
+    """Cached rounds against the shortest form of the rule, on what the store says (docs/dispatch.md)."""
     one, two = await another(), await another()
     chance = random.Random(4)
     nodes = [await a_node(one, seats=chance.randint(2, 6)) for _ in range(2)]

@@ -10,12 +10,12 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from rota.backends.sql import servers
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.errors import StoreUnavailable
 from rota.ports import Store
+from rota.storage.sql import servers
+from rota.storage.sql.store import SqlStore
 from rota.wiring import open_store
 from tests.factories import a_node, assigned, in_order
 from tests.servers.ports import LOOPBACK

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rota.core.advance import Advance
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire
 from rota.core.start import Start
 from rota.model.dispatch import Granted
@@ -16,7 +16,7 @@ from rota.model.job import Task
 from rota.model.moment import micros
 from rota.model.plan import RunFilter
 from rota.model.states import Cause, ItemState, Outcome, RunState
-from rota.model.work import Overlap
+from rota.model.work import SuspectedOverlap
 from rota.ports import Store
 from tests.contract.conftest import Open
 from tests.factories import (
@@ -87,7 +87,7 @@ async def test_an_end_gives_the_item_its_state_and_the_history_its_line(store: S
 async def test_an_attempt_that_may_have_run_beside_a_later_one_is_a_line_of_the_runs_history(store: Store) -> None:
     granted = await one_given(store)
     await store.suspect_overlap(
-        [Overlap(item_id=granted.item_id, attempt=1, run_id=granted.run_id, job_id=0, node="a", late_s=3.25)]
+        [SuspectedOverlap(item_id=granted.item_id, attempt=1, run_id=granted.run_id, job_id=0, node="a", late_s=3.25)]
     )
     line = (await store.events(run_id=granted.run_id))[-1]
     assert (line.kind, line.run_id, line.job_id) == ("item.overlap_suspected", granted.run_id, None)
@@ -139,7 +139,7 @@ async def test_an_item_that_nobody_was_given_cannot_end(store: Store) -> None:
 
 
 async def test_a_retry_waits_and_avoids_the_node_that_failed(store: Store) -> None:
-    """S2.6; design section 9: on another node when there is one."""
+    """S2.6; docs/failure.md: on another node when there is one."""
     bad, good = await a_node(store, "a", seats=3), await a_node(store, "b", seats=2)
     board = Rounds()
     await assigned(store, 1)
@@ -190,7 +190,7 @@ async def test_many_ends_at_once_are_one_batch(store: Store) -> None:
 
 
 async def test_an_item_finished_from_outside_leaves_its_node_and_keeps_its_seat(store: Store) -> None:
-    """S2.16, S2.20; design section 8."""
+    """S2.16, S2.20; docs/dispatch.md."""
     board, node = Rounds(), await a_node(store, seats=1)
     await store.set_limits([])
     await assigned(store, 3, handler=None)

@@ -8,15 +8,14 @@ from unittest.mock import patch
 
 import pytest
 
-from rota.backends.sql import commit as commit_module
-from rota.backends.sql import transaction as transaction_module
-from rota.backends.sql.database import Lost
-from rota.backends.sql.store import SqlStore
 from rota.core.define import Apply, Delete, Pause, Resume
 from rota.core.fire import Fire
 from rota.model.plan import RunFilter
 from rota.model.states import ItemState, JobState, RunState, SkipReason
-from rota.ports import Store
+from rota.ports import Conflict, Store
+from rota.storage.sql.store import SqlStore
+from rota.transactions import plan as plan_module
+from rota.transactions import tx as tx_module
 from tests.contract.conftest import Open
 from tests.factories import EVERY_SECOND, SKIP, a_definition, a_due_job, allow, due_jobs, stored
 
@@ -172,16 +171,16 @@ async def test_a_transaction_that_is_made_again_gives_no_id_twice(another: Open)
     if not isinstance(one, SqlStore):
         return  # the memory store has nothing to roll back
     jobs = await due_jobs(one, 6)
-    real, failures = commit_module.run_rows, iter([True, False, True, False])
+    real, failures = plan_module.run_rows, iter([True, False, True, False])
 
     def sometimes(runs: object) -> object:
         if next(failures, False):
-            raise Lost("made to fail")
+            raise Conflict("made to fail")
         return real(runs)
 
     done = []
     for store, job in zip([one, two, one, two, one, two], jobs, strict=True):
-        with patch.object(commit_module, "run_rows", sometimes):
+        with patch.object(plan_module, "run_rows", sometimes):
             done += (await store.fire([job.id], Fire())).runs
     assert len({run.id for run in done}) == 6
     lines = [event.id for run in done for event in await one.events(run_id=run.id)]
@@ -193,7 +192,7 @@ async def test_a_transaction_that_is_made_again_gives_no_id_twice(another: Open)
 async def test_run_ids_rise_with_time_whichever_process_makes_the_run(
     another: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction_module, "RUN_BLOCK_US", 0)  # every block is old at once, as after a second
+    monkeypatch.setattr(tx_module, "RUN_BLOCK_US", 0)  # every block is old at once, as after a second
     stores = [await another(), await another()]
     jobs = await due_jobs(stores[0], 6)
     made = [(await stores[n % 2].fire([job.id], Fire())).runs[0].id for n, job in enumerate(jobs)]

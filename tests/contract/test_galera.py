@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert
 
-from rota.backends.sql import schema
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.errors import StoreFault, StoreUnavailable
 from rota.ports import Store
+from rota.storage.sql import schema
+from rota.storage.sql.store import SqlStore
 from rota.wiring import open_store
 from tests.conftest import installed
 from tests.contract import test_dispatch, test_firing, test_overlap

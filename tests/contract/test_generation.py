@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from rota.backends.sql import receipts
 from rota.clock import SystemClock
 from rota.control import Answer, Control
 from rota.core.advance import Advance
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire
 from rota.model.dispatch import Granted
 from rota.model.job import Misfire
@@ -20,6 +19,7 @@ from rota.model.states import ItemState
 from rota.model.trigger import Every
 from rota.model.work import GLOBAL, Limit, generation_of, token_of
 from rota.ports import Store
+from rota.storage.sql import receipts
 from tests.contract.backup import Backup
 from tests.contract.conftest import Open
 from tests.factories import a_due_job, a_node, a_start, allow, an_end, assigned, in_order

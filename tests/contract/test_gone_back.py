@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.model.states import ItemState
 from rota.model.work import GLOBAL, Limit, quota_limit
 from rota.ports import Store

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import Connection, select, update
+from sqlalchemy import select, update
 
-from rota.backends.memory import MemoryStore
-from rota.backends.sql import schema
-from rota.backends.sql.store import SqlStore
+from rota.model import tables
+from rota.model.records import lane_of
 from rota.model.standing import Retention
 from rota.ports import Store
+from rota.storage.memory import MemoryStore
+from rota.storage.sql import schema
+from rota.storage.sql.store import SqlStore
 from tests.contract.conftest import Open
 from tests.factories import a_node, an_end, assigned, given
 
@@ -21,7 +23,7 @@ on_databases = pytest.mark.parametrize("another", ["sqlite", "postgresql", "mari
 async def quotas(store: Store) -> list[str]:
     """The quotas that there are lanes of."""
     if isinstance(store, MemoryStore):
-        return sorted(it.quota for it in store._lanes.values())
+        return sorted(lane_of(row).quota for row in store.tables.rows(tables.LANE))
     assert isinstance(store, SqlStore)
     found = await store._db.read(lambda conn: store._lanes_of(conn.execute(select(schema.lane)).all()))
     return sorted(it.quota for it in found.values())
@@ -30,17 +32,19 @@ async def quotas(store: Store) -> list[str]:
 async def age(hours: int, store: Store, *others: Store) -> None:
     """Let so much time pass, for the rows of lanes and for what clients of the store know of them."""
     if isinstance(store, MemoryStore):
-        return
-
-    def work(conn: Connection) -> None:
+        for row in list(store.tables.rows(tables.LANE)):
+            assert row.used_at is not None
+            store.tables.put(tables.LANE, row._replace(used_at=row.used_at - hours * HOUR_US))
+    else:
+        assert isinstance(store, SqlStore)
         at = schema.lane.c.used_at
-        conn.execute(update(schema.lane).values(used_at=at - hours * HOUR_US))
-
-    assert isinstance(store, SqlStore)
-    await store._db.write(work)
+        aged = update(schema.lane).values(used_at=at - hours * HOUR_US)
+        await store._db.write(lambda conn: conn.execute(aged))
     for client in (store, *others):
-        assert isinstance(client, SqlStore)
-        client._lanes = {lane: it._replace(at_us=it.at_us - hours * HOUR_US) for lane, it in client._lanes.items()}
+        assert isinstance(client, SqlStore | MemoryStore)
+        client.memory.lanes = {
+            lane: it._replace(at_us=it.at_us - hours * HOUR_US) for lane, it in client.memory.lanes.items()
+        }
 
 
 async def test_a_lane_that_nobody_uses_is_forgotten_and_one_with_a_live_item_is_not(store: Store) -> None:

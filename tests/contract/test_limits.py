@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.start import Start
 from rota.errors import Refused
 from rota.model.states import ItemState

@@ -11,7 +11,7 @@ from rota.clock import SystemClock
 from rota.control import Control
 from rota.core.advance import Advance
 from rota.core.define import Apply, Delete, Pause, Resume
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire
 from rota.core.start import Start
 from rota.errors import CommitUnknown

@@ -9,28 +9,34 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
 import pytest
-from sqlalchemy import Connection, select
 
-from rota.backends.sql import commit as commit_module
-from rota.backends.sql import finishing, outright, rounds, schema
-from rota.backends.sql.dialect import MySQL, PostgreSQL
-from rota.backends.sql.rows import job_of
-from rota.backends.sql.store import SqlStore
 from rota.core import define, fire
 from rota.core.conclude import conclude
+from rota.core.fire import own_key
 from rota.core.overlap import Floor
 from rota.errors import StoreUnavailable
-from rota.model.dispatch import Ready, Seated
+from rota.model import tables
+from rota.model.dispatch import Ready, Seated, Seen
 from rota.model.job import Job
 from rota.model.plan import Facts, Plan
+from rota.model.records import job_of
 from rota.model.states import JobState
 from rota.ports import Store
+from rota.storage.sql.postgresql import finish as outright
+from rota.storage.sql.rows import SqlRows
+from rota.transactions import change as change_module
+from rota.transactions import decide as decide_module
+from rota.transactions import finish as finish_module
+from rota.transactions import plan as plan_module
+from rota.transactions import rescue as rescue_module
+from rota.transactions import round as round_module
+from rota.transactions.round import LockedRound
+from rota.transactions.tx import Tx
 from tests.contract import (
     test_dispatch,
     test_finish,
@@ -44,19 +50,21 @@ from tests.contract.conftest import SERVERS, Line, Open, empty
 Patches = list[Any]
 
 
-def with_other_keys(plan: Plan, now: datetime, *rest: Any, _real: Any = commit_module.rows) -> Any:
+def with_other_keys(plan: Plan, now: datetime, *rest: Any, _real: Any = plan_module.rows) -> Any:
     """The key of a run depends on when it was written, so that the unique index keeps nothing out."""
     runs = tuple(msgspec.structs.replace(run, key=f"{run.key}#{now.timestamp()}") for run in plan.runs)
     return _real(msgspec.structs.replace(plan, runs=runs), now, *rest)
 
 
-def dawdle(conn: Connection) -> None:
+def dawdle(tx: Tx) -> None:
     """Give others time to read the same, so that a race that can be lost is lost."""
+    conn = tx.rows.conn  # type: ignore[attr-defined]
     conn.exec_driver_sql("SELECT pg_sleep(0.1)" if conn.dialect.name == "postgresql" else "SELECT SLEEP(0.1)")
 
 
-def hesitate(conn: Connection) -> None:
+def hesitate(tx: Tx) -> None:
     """Take sometimes longer than others, so that what one has read is old when it writes."""
+    conn = tx.rows.conn  # type: ignore[attr-defined]
     by_chance = "SELECT pg_sleep(random() * 0.1)" if conn.dialect.name == "postgresql" else "SELECT SLEEP(RAND() * 0.1)"
     conn.exec_driver_sql(by_chance)
 
@@ -65,64 +73,56 @@ def without_locks() -> Patches:
     """Check, then act: rows are read without locking them, the fence of the update is gone, and so is the last net,
     the unique key of a run."""
 
-    def unfenced(dialect: Any) -> Any:
-        real = dialect.update
-
-        def update(self: Any, conn: Any, change: Any, rows: Any) -> int:
-            real(self, conn, change, rows)
-            return len(rows)
-
-        return update
-
-    plain = {"locked": lambda self, query, skip=False: query}
-    read = SqlStore._locked_rows
-
-    def read_and_dawdle(self: SqlStore, conn: Connection, *wanted: Any, **how: Any) -> Any:
-        rows = read(self, conn, *wanted, **how)
-        dawdle(conn)
+    def read(self: Tx, table: Any, keys: Any, *, skip: bool = False) -> Any:
+        rows = self.rows.read(table, sorted(set(keys)))
+        if table is tables.JOB:
+            dawdle(self)
         return rows
 
+    def unfenced(self: SqlRows, change: Any, rows: Any, *, exact: bool = False, _real: Any = SqlRows.change) -> None:
+        _real(self, change, rows)
+
     return [
-        patch.object(SqlStore, "_locked_rows", read_and_dawdle),
-        patch.multiple(PostgreSQL, **plain, update=unfenced(PostgreSQL)),
-        patch.multiple(MySQL, **plain, update=unfenced(MySQL)),
-        patch.object(commit_module, "rows", with_other_keys),
+        patch.object(Tx, "lock", read),
+        patch.object(SqlRows, "change", unfenced),
+        patch.object(plan_module, "rows", with_other_keys),
     ]
 
 
 def counting_before_the_lock() -> Patches:
     """The live runs are counted before the jobs and keys are locked."""
-    real = SqlStore._decide
+    lock, crowds = Tx.lock_jobs, decide_module._crowds
+    counted: dict[int, Any] = {}
 
-    async def decide(self: SqlStore, lock: Any, rule: Any, **more: Any) -> Any:
-        counted: dict[str, Any] = {}
-        crowds = self._crowds
+    def early(self: Tx, job_ids: Any, *, skip: bool = False) -> Any:
+        jobs = [job_of(row) for row in self.rows.all(tables.JOB)]
+        keys = sorted({own_key(job) for job in jobs})
+        counted[id(self)] = crowds(self, decide_module.Ground(jobs, [], keys))[1]
+        dawdle(self)
+        return lock(self, job_ids, skip=skip)
 
-        def early(conn: Any) -> Any:
-            found = [job_of(row) for row in conn.execute(select(schema.job).order_by(schema.job.c.id))]
-            keys = sorted(set(rule.keys(found)))
-            counted.update(crowds(conn, keys, found))
-            dawdle(conn)
-            return lock(conn)
+    def late(tx: Tx, ground: Any) -> Any:
+        known = counted.get(id(tx), {})
+        if not ground.keys or not set(ground.keys) <= set(known):
+            return crowds(tx, ground)
+        tx.read_clock()
+        return tx.now_us, {key: known[key] for key in ground.keys}
 
-        def late(conn: Any, keys: Any, jobs: Any) -> Any:
-            return {key: counted[key] for key in keys} if set(keys) <= set(counted) else crowds(conn, keys, jobs)
-
-        with patch.object(self, "_crowds", late):
-            return await real(self, early, rule, **more)
-
-    return [patch.object(SqlStore, "_decide", decide)]
+    return [patch.object(Tx, "lock_jobs", early), patch.object(decide_module, "_crowds", late)]
 
 
 def no_idempotency_key() -> Patches:
     """A run that exists already under its key is not looked for, and its key is made unique by force."""
-    return [patch.object(SqlStore, "_known", lambda *_: {}), patch.object(commit_module, "rows", with_other_keys)]
+    return [
+        patch.object(change_module, "_known_runs", lambda *_: {}),
+        patch.object(plan_module, "rows", with_other_keys),
+    ]
 
 
 def insert_without_advance() -> Patches:
     """The runs are written, the next instant is not moved, and nothing keeps a key from being used twice."""
     return [
-        patch.object(commit_module, "_change", lambda *_: None),
+        patch.object(plan_module, "_change", lambda *_: None),
         *no_idempotency_key(),
     ]
 
@@ -168,34 +168,37 @@ def rounds_without_a_lock() -> Patches:
     gone too: every round has a number of its own."""
     numbers = count(1000)
 
-    def unlocked(tx: Any) -> Any:
-        row = tx.conn.execute(select(schema.dispatch)).one()
-        return SimpleNamespace(**{**row._mapping, "round": next(numbers)})
+    def unlocked(self: Any, tx: Tx) -> Seen:
+        (row,) = tx.rows.read(tables.DISPATCH, [1])
+        arrivals = [(0, kind, data) for kind, data in tx.ask.take_arrivals()]
+        return Seen(row.holder, row.epoch, next(numbers), row.changes, row.next_at, arrivals)
 
-    def hesitant(self: Any, tx: Any, board: Any, _real: Any = SqlStore._rebuild) -> None:
-        _real(self, tx, board)
-        hesitate(tx.conn)
+    def hesitant(tx: Tx, board: Any, _real: Any = round_module._rebuild) -> None:
+        _real(tx, board)
+        hesitate(tx)
 
-    return [patch.object(rounds, "lock_dispatch", unlocked), patch.object(SqlStore, "_rebuild", hesitant)]
+    return [patch.object(LockedRound, "look", unlocked), patch.object(round_module, "_rebuild", hesitant)]
 
 
 def lock_and_count_in_one_statement() -> Patches:
-    """M6: the snapshot of the count is older than the lock that was waited for."""
+    """The snapshot of the count is older than the lock that was waited for."""
     seen: list[Any] = []
 
-    def locked(tx: Any) -> Any:
+    def locked(self: Any, tx: Tx) -> Seen:
         sql = """
             SELECT d.id, d.holder, d.epoch, d.round, d.changes, d.next_at, q.item_id, q.lane_id, q.node_id, q.attempt,
                    q.state, q.run_id, q.job_id, q.start_by_at, q.not_before_at
             FROM rota_dispatch d LEFT JOIN rota_queue q ON true WHERE d.id = 1 FOR UPDATE OF d
         """
-        seen[:] = tx.conn.exec_driver_sql(sql).all()
-        return seen[0]
+        seen[:] = tx.rows.conn.exec_driver_sql(sql).all()  # type: ignore[attr-defined]
+        arrivals = [(0, kind, data) for kind, data in tx.ask.take_arrivals()]
+        row = seen[0]
+        return Seen(row.holder, row.epoch, row.round, row.changes, row.next_at, arrivals)
 
-    def rebuild(self: Any, tx: Any, board: Any) -> None:
+    def rebuild(tx: Tx, board: Any) -> None:
         rows = [row for row in seen if row.item_id is not None]
-        self._know_lanes(tx, board, {row.lane_id for row in rows})
-        hesitate(tx.conn)
+        round_module._know_lanes(tx, board, {row.lane_id for row in rows})
+        hesitate(tx)
         ready = [row for row in rows if row.state == "ready"]
         board.rebuild(
             [
@@ -205,7 +208,7 @@ def lock_and_count_in_one_statement() -> Patches:
             [Seated(it.item_id, it.lane_id, it.node_id, it.attempt) for it in rows if it.state != "ready"],
         )
 
-    return [patch.object(rounds, "lock_dispatch", locked), patch.object(SqlStore, "_rebuild", rebuild)]
+    return [patch.object(LockedRound, "look", locked), patch.object(round_module, "_rebuild", rebuild)]
 
 
 def no_token() -> Patches:
@@ -215,40 +218,38 @@ def no_token() -> Patches:
     )
     return [
         patch.object(outright, "_END", text),
-        patch.object(finishing, "_is_current", lambda end, row: True),
-        patch.object(finishing, "_write_attempts", lambda tx, ends: None),
+        patch.object(finish_module, "_is_current", lambda end, row: True),
+        patch.object(finish_module, "_write_attempts", lambda tx, ends: None),
     ]
 
 
 def arrivals_after_the_queue() -> Patches:
     """What arrives between the two is known to nobody."""
 
-    def emptied_later(self: Any, tx: Any, board: Any, _real: Any = SqlStore._rebuild) -> None:
-        _real(self, tx, board)
-        dawdle(tx.conn)
-        self._dialect.taken_arrivals(tx.conn)
+    def emptied_later(tx: Tx, board: Any, _real: Any = round_module._rebuild) -> None:
+        _real(tx, board)
+        dawdle(tx)
+        tx.ask.take_arrivals()
 
-    return [patch.object(SqlStore, "_rebuild", emptied_later)]
+    return [patch.object(round_module, "_rebuild", emptied_later)]
 
 
 def rescue_of_the_living() -> Patches:
     """A node's renewals since are not looked at."""
-    real = SqlStore.rescue
 
-    async def rescue(self: Any, node_id: int, beat: int, ends: Any, **more: Any) -> bool:
-        beats = {node.id: node.beat for node in (await self.nodes()).nodes}
-        return await real(self, node_id, beats.get(node_id, beat), ends, **more)
+    def is_gone(now_us: int, lease: Any, node: Any, beat: int, margin_s: float, *, seen_gone: bool) -> bool:
+        return real(now_us, lease, node, lease.beat, margin_s, seen_gone=seen_gone)
 
-    return [patch.object(SqlStore, "rescue", rescue)]
+    real = rescue_module._is_gone
+    return [patch.object(rescue_module, "_is_gone", is_gone)]
 
 
 def rescue_before_the_margin() -> Patches:
-    real = SqlStore.rescue
+    def is_gone(now_us: int, lease: Any, node: Any, beat: int, margin_s: float, *, seen_gone: bool) -> bool:
+        return real(now_us, lease, node, beat, -3600.0, seen_gone=seen_gone)
 
-    async def rescue(self: Any, *args: Any, margin_s: float, **more: Any) -> bool:
-        return await real(self, *args, margin_s=-3600.0, **more)
-
-    return [patch.object(SqlStore, "rescue", rescue)]
+    real = rescue_module._is_gone
+    return [patch.object(rescue_module, "_is_gone", is_gone)]
 
 
 @contextmanager

@@ -10,13 +10,11 @@ import pytest
 from sqlalchemy import Connection, String, Text, delete, func, select, update
 from structlog.testing import capture_logs
 
-from rota.backends.sql import schema
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.config import LeaseConfig, SchedulerConfig
 from rota.control import Control
 from rota.core.advance import Advance
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire
 from rota.errors import Unreadable
 from rota.loops.identity import Identity
@@ -33,6 +31,9 @@ from rota.model.states import RunState
 from rota.model.value import decode, encode
 from rota.model.work import Limit
 from rota.ports import Store
+from rota.storage.sql import schema
+from rota.storage.sql.store import SqlStore
+from rota.wiring import own_coordinator
 from tests.contract.conftest import BACKENDS
 from tests.factories import LEASE_S, a_due_job, a_node, allow, an_end, assigned, given
 
@@ -316,7 +317,7 @@ async def test_a_scheduler_leaves_a_job_that_it_cannot_read_to_others(world: Wor
         await scheduler.once()
         await scheduler.once()
     assert scheduler.fired == 1
-    said = [line for line in lines if line["event"].startswith("a job cannot be read")]
+    said = [line for line in lines if line["event"] == "job.unreadable"]
     assert [line["job_id"] for line in said] == [world.bad.id]
 
 
@@ -353,7 +354,7 @@ async def test_a_dead_node_with_nothing_but_unknown_items_is_told_once_and_given
     with capture_logs() as lines:
         for _ in range(3):
             await rescuer.once()
-    assert [it["node"] for it in lines if it["event"] == "a node is gone"].count("node") == 1
+    assert [it["node"] for it in lines if it["event"] == "node.gone"].count("node") == 1
     assert await rounds_interrupted(world) == before + 2, "once for each node"
     await store._db.write(lambda conn: conn.execute(delete(schema.queue)))
     clock.ahead_s += LEASE_S
@@ -412,6 +413,6 @@ async def test_the_doctor_names_what_it_cannot_read_and_pages_are_full_without_i
     await spoil(world, "rota_job", "definition", schema.job.c.id == world.good.id)
     assert [job.id for job in await world.store.jobs(JobFilter(limit=1))] == [world.bad.id]
     clock = SystemClock()
-    control = Control(world.store, clock, coordinator=world.store.coordinator(clock, ttl_s=0.1))
+    control = Control(world.store, clock, coordinator=own_coordinator(world.store, clock, ttl_s=0.1))
     found = await control.doctor()
     assert [it.about for it in found if it.code == "unreadable"] == [f"job {world.good.id} (default/default/good)"]

@@ -1,4 +1,4 @@
-"""Nodes: leases, fences, rescue, drain (S2.7, S2.8, P3, P5, P15; design sections 9 and 11)."""
+"""Nodes: leases, fences, rescue, drain (S2.7, S2.8, P3, P5, P15; docs/failure.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from rota.core.advance import Advance
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire
 from rota.errors import Refused
 from rota.model.cluster import Drain, Role
@@ -51,7 +51,7 @@ async def test_a_node_joins_with_a_lease_and_renews_it(store: Store) -> None:
 
 
 async def test_a_node_has_the_lowest_free_number_of_its_group_and_keeps_it(store: Store) -> None:
-    """Design section 2, Group: by name, in order of registration; a fixed one may be asked for."""
+    """The glossary, Group: by name, in order of registration; a fixed one may be asked for."""
 
     async def joins(name: str, number: int = 0, group: str = "gpu") -> int:
         return (await store.join(a_new_node(name, group=group, number=number), lease_s=10.0)).number
@@ -99,7 +99,7 @@ async def test_joining_twice_as_one_incarnation_is_one_node(store: Store) -> Non
 
 
 async def test_a_newer_incarnation_fences_its_namesake_but_does_not_take_its_items(store: Store) -> None:
-    """Design section 9: else lease + g."""
+    """docs/failure.md: else lease + g."""
     old = await a_node(store, "same", seats=5)
     await assigned(store, 2)
     board = Rounds()

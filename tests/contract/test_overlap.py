@@ -1,4 +1,4 @@
-"""Overlap and misfire policies, with their races, on every store (design section 7, P.4)."""
+"""Overlap and misfire policies, with their races, on every store (docs/firing.md, P.4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import pytest
 
-from rota.backends.sql import database
 from rota.clock import SystemClock
 from rota.control import Control
 from rota.core.advance import Advance
@@ -25,6 +24,7 @@ from rota.model.run import Run
 from rota.model.states import ItemState, JobState, RunState, SkipReason
 from rota.model.trigger import Delay, Endless, Pace
 from rota.ports import Store
+from rota.storage.sql import database
 from tests.contract.conftest import Open
 from tests.factories import (
     EVERY_SECOND,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,25 @@ import msgspec
 import pytest
 from sqlalchemy import Connection, insert, make_url, select, update
 
-from rota.backends.memory import MemoryStore
-from rota.backends.sql import schema
-from rota.backends.sql.finishing import unsettled_runs
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.config import RetentionConfig
 from rota.core.advance import Advance
 from rota.core.start import Start
 from rota.errors import InvalidInput
+from rota.execution.log_directory import DirectoryLogs
 from rota.loops.duty import Duty
 from rota.loops.pruner import Pruner
+from rota.model import tables
 from rota.model.job import Overlap, OverlapPolicy
 from rota.model.node import NodeState
 from rota.model.plan import RunFilter
 from rota.model.run import LogKey
 from rota.model.standing import Retention
 from rota.ports import Store
-from rota.runners.logs import DirectoryLogs
+from rota.storage.memory import MemoryStore
+from rota.storage.sql import schema
+from rota.storage.sql.run_reads import unsettled_runs
+from rota.storage.sql.store import SqlStore
 from tests.factories import MANUAL, a_definition, a_node, allow, an_end, assigned, given, put
 
 DAY = 86400.0
@@ -39,13 +39,13 @@ RULE = Advance()
 
 async def age(store: Store, run_id: int, days: float) -> None:
     """Make a run older than it is."""
-    back = timedelta(days=days)
-    if isinstance(store, MemoryStore):
-        run = store._runs[run_id]
-        ended = None if run.ended_at is None else run.ended_at - back
-        store._runs[run_id] = msgspec.structs.replace(run, created_at=run.created_at - back, ended_at=ended)
-        return
     us = round(days * DAY * 1_000_000)
+    if isinstance(store, MemoryStore):
+        run = store.tables.get(tables.RUN, run_id)
+        assert run is not None
+        ended = None if run.ended_at is None else run.ended_at - us
+        store.tables.put(tables.RUN, run._replace(created_at=run.created_at - us, ended_at=ended))
+        return
     r = schema.run.c
     values = {"created_at": r.created_at - us, "ended_at": r.ended_at - us}
     await write(store, lambda conn: conn.execute(update(schema.run).where(r.id == run_id).values(values)))
@@ -119,7 +119,7 @@ async def test_batches_are_small(store: Store) -> None:
 
 
 async def test_numbers_are_kept_for_longer(store: Store) -> None:
-    """Design section 8: the external number is unique for at least so long."""
+    """docs/dispatch.md: the external number is unique for at least so long."""
     run = await assigned(store, numbers=["mine"])
     await store.finish([an_end(it) for it in await given(store, await a_node(store))])
     await store.close_runs(limit=10)

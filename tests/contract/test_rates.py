@@ -1,4 +1,4 @@
-"""Rates on every store: of starts, in any period, whoever makes the rounds (S2.18; design section 8)."""
+"""Rates on every store: of starts, in any period, whoever makes the rounds (S2.18; docs/dispatch.md)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rota.core.advance import Advance
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire
 from rota.model.dispatch import Round
 from rota.model.job import Misfire, MisfirePolicy

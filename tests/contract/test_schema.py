@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, delete, update
+from sqlalchemy import Connection, UniqueConstraint, delete, update
 
-from rota.backends.sql import connect as connect_module
-from rota.backends.sql import schema
-from rota.backends.sql.migrate import VERSIONS
-from rota.backends.sql.migrations import versions
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.core.advance import Advance
 from rota.core.define import Apply
@@ -23,6 +18,12 @@ from rota.core.fire import Fire
 from rota.core.start import Start
 from rota.errors import InvalidInput, StoreRefused
 from rota.model.job import Task
+from rota.model.tables import TABLES
+from rota.storage.sql import connect as connect_module
+from rota.storage.sql import schema
+from rota.storage.sql.migrate import VERSIONS
+from rota.storage.sql.migrations import versions
+from rota.storage.sql.store import SqlStore
 from rota.wiring import open_store
 from tests.contract.conftest import SERVERS
 from tests.factories import a_definition, a_due_job, a_node, an_end, given, queue, stored
@@ -249,3 +250,17 @@ def test_the_file_system_of_a_path_is_known(tmp_path: Path) -> None:
 def test_a_bad_store_url_is_an_error_that_names_the_field(url: str) -> None:
     with pytest.raises(InvalidInput, match="store"):
         open_store(url, SystemClock(), actor="test")
+
+
+def test_the_tables_of_transactions_are_those_of_the_schema() -> None:
+    assert {it.name for it in TABLES} == {name.removeprefix("rota_") for name in schema.metadata.tables}
+    for table in TABLES:
+        kept = schema.metadata.tables[f"rota_{table.name}"]
+        assert table.columns == tuple(kept.columns.keys()), table.name
+        assert table.key == tuple(kept.primary_key.columns.keys()), table.name
+        unique = {tuple(it.columns.keys()) for it in kept.constraints if isinstance(it, UniqueConstraint)}
+        unique |= {tuple(it.columns.keys()) for it in kept.indexes if it.unique}
+        assert set(table.unique.values()) == unique, table.name
+        found = [table.key, *unique, *(tuple(it.columns.keys()) for it in kept.indexes)]
+        for name, columns in table.indexes.items():
+            assert any(it[: len(columns)] == columns for it in found), f"{table.name} cannot be found by {name}"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
 from rota.errors import RotaError
 from rota.ports import Store
+from rota.storage.sql.store import SqlStore
 from rota.wiring import open_store
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.mariadb import MariadbServer

@@ -12,15 +12,16 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.util import await_only
 
-from rota.backends.sql import rounds, unlocked
-from rota.backends.sql.store import SqlStore
 from rota.core.advance import Advance
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire
 from rota.model.cluster import Drain
 from rota.model.dispatch import Round
 from rota.model.work import GLOBAL, Limit, Rate
 from rota.ports import Store
+from rota.storage.sql.postgresql import round as unlocked
+from rota.storage.sql.postgresql.round import UnlockedRound
+from rota.storage.sql.store import SqlStore
 from tests.contract.conftest import Open
 from tests.factories import a_due_job, a_node, an_assignment, an_end, assigned
 
@@ -38,13 +39,13 @@ class Desk:
         """One more round; something happens between what it reads and what it writes."""
         happened: list[object] = []
 
-        def write(*arguments: Any, _real: Any = rounds.write) -> bool:
+        def write(*arguments: Any, _real: Any = UnlockedRound.write) -> Any:
             if between is not None and not happened:
                 happened.append(between)
                 await_only(between())
-            return bool(_real(*arguments))
+            return _real(*arguments)
 
-        with patch.object(rounds, "write", write):
+        with patch.object(UnlockedRound, "write", write):
             done = await self.store.dispatch(self.node, self.board, batch_max=100)
         assert between is None or happened, "void: this round was not made without the lock"
         return done

@@ -113,7 +113,7 @@ def test_what_is_not_there_is_told(stored: Home) -> None:
 def test_a_run_is_shown_with_its_items_attempts_and_output(home: Home) -> None:
     home.write("app.py", APP)
     with home.start("node", "start", "--app", "app.py", "--name", "berlin") as node:
-        node.says("job created")
+        node.says("job.created")
         good = str(home.json("job", "trigger", "shout", "--param", "word=good morning")["id"])
         assert home.ok("run", "logs", good, "-f") == "good morning\n"
         assert home.ok("run", "logs", good, "--item", "0", "--attempt", "1") == "good morning\n"
@@ -154,7 +154,7 @@ def test_nodes_are_drained_by_name_and_for_good(stored: Home) -> None:
         f"{name} is on the offline list; no node of that name is here now" for name in ("berlin", "paris")
     ]
     with stored.start("node", "start", "--name", "berlin", "--seconds", "60") as node:
-        node.says("joined")
+        node.says("node.joined")
         assert [it["state"] for it in stored.json("node", "list")] == ["draining"]
         undrained = stored.json("node", "undrain", "berlin")
         assert undrained == [{"name": "berlin", "drained": False, "state": "online"}]
@@ -166,7 +166,7 @@ def test_a_sweep_leaves_the_living_alone(home: Home, monkeypatch: pytest.MonkeyP
     home.env["ROTA_EXECUTOR_STATE_PATH"] = str(home.path / "state")
     assert home.ok("node", "sweep") == "0 former nodes swept, 0 alive\n"
     with home.start("node", "start", "--name", "berlin") as node:
-        node.says("joined")
+        node.says("node.joined")
         assert home.json("node", "sweep") == {"gone": [], "living": 1, "unreadable": []}
     gone = home.json("node", "sweep")["gone"]
     assert [(it["node"], it["trees_cleared"]) for it in gone] == [("berlin", 0)]

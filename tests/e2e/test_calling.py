@@ -93,7 +93,7 @@ def run(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_program_sends_calls_to_a_node_and_gets_their_results(program: Home) -> None:
     with program.start("up", "shop.py") as node:
-        node.says("up ")
+        node.says("node.started ")
         done = run(program, "program.py")
         assert done.returncode == 0, done.stderr + node.log
     told = json.loads(done.stdout)
@@ -107,7 +107,7 @@ def test_a_program_sends_calls_to_a_node_and_gets_their_results(program: Home) -
     assert first.endswith("): ValueError: no paper")
     assert trace.startswith("Traceback (most recent call last):")
     assert "in inner" in trace
-    assert "rota/runners" not in trace
+    assert "rota/execution" not in trace
     assert told["attempts"] == 2
     assert told["surroundings"] == {"colour": "blue", "job": "default/default/surroundings", "params": {}}
     assert told["inside"] == 17

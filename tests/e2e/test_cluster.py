@@ -30,7 +30,7 @@ class Cluster:
 
     def start(self, name: str, *flags: str) -> None:
         self.nodes[name] = self._stack.enter_context(self.home.start("node", "start", "--name", name, *flags))
-        self.nodes[name].says("takes part", within_s=60)
+        self.nodes[name].says("scheduler.joined", within_s=60)
 
     def until(self, holds: Callable[[Any], bool], *command: str, within_s: float = 60) -> Any:
         """What a command answers when it answers what is waited for."""

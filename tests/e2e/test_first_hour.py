@@ -156,7 +156,7 @@ def test_hello(story: Story, installed: Installed, pytestconfig: pytest.Config) 
     story.rota("ls", code=6)
     story.write("hello.py", HELLO)
     with story.start("up hello.py") as up:
-        up.says("takes part")
+        up.says("scheduler.joined")
         until(lambda: len(story.json("run list")) > 1 and ended(story, 1))
         story.rota("run list --before 2")
         story.rota("run show 1")
@@ -167,7 +167,7 @@ def test_hello(story: Story, installed: Installed, pytestconfig: pytest.Config) 
         story.rota("status")
         story.rota("jb list", code=2)
         story.rota("run show 1000000", code=3)
-        story.stop(up, "created", "up", "joined", "takes part", "stopped")
+        story.stop(up, "job.created", "node.started", "node.joined", "scheduler.joined", "node.stopped")
     story.keep("1-hello", pytestconfig)
 
 
@@ -175,7 +175,7 @@ def test_calls_and_results(story: Story, pytestconfig: pytest.Config) -> None:
     story.write("shop.py", SHOP)
     story.write("program.py", PROGRAM)
     with story.start("up shop.py", ROTA_EXECUTOR_SEATS="1") as up:  # one after the other, as they are listed
-        up.says("takes part")
+        up.says("scheduler.joined")
         story.python("program.py")
         until(lambda: all(len(story.json(f"run show {run}")["history"]) == 2 for run in (1, 2, 3, 4)))
         story.rota("run list")
@@ -193,7 +193,7 @@ def test_yaml_with_modules_beside_it(story: Story, pytestconfig: pytest.Config) 
     story.write("reports.py", REPORTS)
     story.write("figures.py", FIGURES)
     with story.start("up jobs.yaml") as up:
-        up.says("takes part")
+        up.says("scheduler.joined")
         story.rota("job trigger report")
         until(lambda: ended(story, 1))
         story.rota("run logs 1")
@@ -210,7 +210,7 @@ def test_a_failure_and_its_reason(story: Story, pytestconfig: pytest.Config) -> 
     story.write("jobs.yaml", BROKEN)
     story.write("printer.py", PRINTER)
     with story.start("up jobs.yaml") as up:
-        up.says("takes part")
+        up.says("scheduler.joined")
         for job in ("print", "load", "elsewhere"):
             story.rota(f"job trigger {job}")
         until(lambda: all(ended(story, run) for run in (1, 2)))
@@ -229,7 +229,7 @@ def test_an_alarm_that_the_file_declares(story: Story, pytestconfig: pytest.Conf
     told = story.folder / "told.jsonl"
     story.write("jobs.yaml", ALARMS.replace("FOLDER", str(story.folder)))
     with story.start("up jobs.yaml") as up:
-        up.says("takes part")
+        up.says("scheduler.joined")
         story.rota("alarm list")
         story.rota("job trigger load")
         until(lambda: ended(story, 1))  # before the next: failures are listed as they happened
@@ -255,14 +255,14 @@ def test_three_nodes_of_which_one_is_killed(
     story.write("beats.yaml", BEATS)
     with ExitStack() as nodes:
         killed = nodes.enter_context(story.start("node start --name a --group import --definitions jobs.yaml"))
-        killed.says("takes part", within_s=90)
+        killed.says("scheduler.joined", within_s=90)
         until(lambda: story.json("job list"))
         story.rota("job trigger import")
         until(lambda: story.json("run show 1")["items"][0]["state"] == "running")
         left = []
         for options in ("--name b --group import", "--name c"):
             left.append(nodes.enter_context(story.start(f"node start {options}")))
-            left[-1].says("takes part", within_s=90)  # before the next: nodes are listed as they joined
+            left[-1].says("scheduler.joined", within_s=90)  # before the next: nodes are listed as they joined
         story.rota("node list")
         story.rota("job apply beats.yaml")
         until(lambda: shared(story, "abc", 2))
@@ -282,8 +282,8 @@ def test_three_nodes_of_which_one_is_killed(
             story.rota("node list --all")
         story.rota("status")
         story.rota("doctor", without="note|  +(?:why: (?:no process|they can)|do: +set executor)")
-        until(lambda: any("a node is gone" in node.log for node in left))
-        story.log(next(node for node in left if "a node is gone" in node.log), "a node is gone")
+        until(lambda: any("node.gone" in node.log for node in left))
+        story.log(next(node for node in left if "node.gone" in node.log), "node.gone")
     story.keep("6-cluster", pytestconfig)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from rota.cli.serve import tally
 from rota.config import unknown_variables
+from rota.execution.environment import of_program
 from rota.model.work import Attempt
-from rota.runners.environment import of_program
 from tests.e2e.rig import JOBS, Home, Terminal
 from tests.servers.postgres import PostgresDatabases
 
@@ -67,7 +67,7 @@ def test_a_shell_learns_the_words_of_a_group(home: Home, group: str, word: str) 
 
 def test_options_without_a_command_still_start_a_node_and_say_what_to_write(home: Home) -> None:
     with home.start("node", "--name", "old") as node:
-        node.says("node started")
+        node.says("node.started")
         node.send(signal.SIGTERM)
         assert node.ends() == 0
     assert node.log.startswith("warning: write 'rota node start'")
@@ -88,7 +88,7 @@ def test_a_url_may_say_postgres(home: Home, postgres_server: PostgresDatabases) 
     short = url.replace("postgresql://", "postgres://")
     assert short != url
     with home.start("node", "start", "--store", short) as node:
-        node.says("takes part", within_s=90)
+        node.says("scheduler.joined", within_s=90)
         for name in (short, url):
             assert [it["state"] for it in home.json("node", "list", "--store", name)] == ["online"]
         node.send(signal.SIGTERM)
@@ -178,7 +178,7 @@ def test_the_first_ctrl_c_says_what_it_waits_for_and_the_second_is_no_bug(home: 
 def test_a_log_says_what_a_node_waits_for(home: Home) -> None:
     home.write("app.py", SLOW)
     with home.start("node", "start", "--app", "app.py") as node:
-        node.says("joined")
+        node.says("node.joined")
         node.until(lambda: home.json("run", "list", "--state", "running"))
         node.send(signal.SIGTERM)
         node.says("stopping: waits for run 1 (slow) to end")
@@ -191,7 +191,7 @@ def test_run_ids_rise_whoever_makes_the_run(home: Home) -> None:
     home.ok("store", "migrate")
     home.ok("job", "apply", "jobs.yaml")
     with home.start("node", "start", "--seats", "0") as node:
-        node.says("takes part")
+        node.says("scheduler.joined")
         made = [home.json("job", "trigger", "beat")["id"] for _ in range(3)]
     assert made == sorted(made)
     ids = [run["id"] for run in home.json("run", "list", "--limit", "1000")]
@@ -203,7 +203,7 @@ def test_what_has_not_started_waits_and_explain_names_the_setting(home: Home) ->
     home.ok("store", "migrate")
     home.ok("job", "apply", "jobs.yaml")
     with home.start("node", "start", "--name", "berlin", "--seats", "0") as node:
-        node.says("joined")
+        node.says("node.joined")
         run = home.json("job", "trigger", "by-hand")["id"]
         assert home.json("run", "show", str(run))["state"] == "waiting"
         assert run in [it["id"] for it in home.json("run", "list", "--job", "by-hand", "--state", "waiting")]
@@ -217,7 +217,7 @@ def test_up_finds_the_modules_beside_its_file(home: Home) -> None:
     home.write("work/more/deep.py", "TEXT = 'from beside'\n")
     home.write("work/jobs.yaml", "jobs:\n  job:\n    every_s: 1\n    python: helpers:work\n")
     with home.start("up", "work/jobs.yaml") as up:
-        up.says("joined")
+        up.says("node.joined")
         up.until(lambda: home.json("run", "list", "--state", "succeeded"))
     run = home.json("run", "list", "--state", "succeeded")[-1]["id"]
     assert home.ok("run", "logs", str(run)) == "from beside\n"
@@ -226,7 +226,7 @@ def test_up_finds_the_modules_beside_its_file(home: Home) -> None:
 def test_a_failed_run_says_why_whole_wherever_it_is_asked(home: Home) -> None:
     home.write("app.py", SLOW)
     with home.start("node", "start", "--app", "app.py") as node:
-        node.says("takes part")
+        node.says("scheduler.joined")
         node.until(lambda: "broken" in [it["name"] for it in home.json("job", "list")])
         run = str(home.json("job", "trigger", "broken")["id"])
         node.until(lambda: home.json("run", "show", run)["state"] == "failed")

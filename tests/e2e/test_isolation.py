@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.rig import ROTA, Home
-from tests.runners.boundary.rig import IS_ROOT, NOBODY, PYTHON, ROOT, SITE, wait_until
+from tests.execution.isolation.rig import IS_ROOT, NOBODY, PYTHON, ROOT, SITE, wait_until
 
 
 def test_a_node_refuses_a_state_folder_that_others_could_have_written(home: Home) -> None:
@@ -17,7 +17,7 @@ def test_a_node_refuses_a_state_folder_that_others_could_have_written(home: Home
     state.chmod(0o777)
     ended = home.rota("node", "start", "--seconds", "20", env={"ROTA_EXECUTOR_STATE_PATH": str(state)})
     assert ended.returncode == 2
-    assert "joined" not in ended.stdout + ended.stderr
+    assert "node.joined" not in ended.stdout + ended.stderr
     assert f"executor.state_path: {state} is open to others (mode 777)" in ended.stderr
     assert f"chmod 700 {state}" in ended.stderr
 

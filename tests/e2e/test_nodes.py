@@ -15,7 +15,7 @@ from tests.e2e.rig import JOBS, ROTA, Home, Process, Terminal, until
 def test_up_makes_a_store_applies_the_file_and_fires(home: Home) -> None:
     home.write("jobs.yaml", JOBS)
     with home.start("up", "jobs.yaml") as process:
-        process.says("job created job=beat")
+        process.says("job.created job=beat")
         process.until(lambda: len(home.json("run", "list", "--job", "beat")) >= 2)
         process.send(signal.SIGTERM)
         assert process.ends() == 0, process.log
@@ -36,9 +36,9 @@ def test_up_writes_log_lines_as_json(home: Home) -> None:
     done = home.rota("up", "app.py", "--seconds", "0.5", "--log-format", "json")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stderr.splitlines()]
-    others = ("takes part", "the usual port is taken; listening on another")  # it may not get that far; or be alone
+    others = ("scheduler.joined", "node.port_taken")  # it may not get that far; or be alone
     told = [line["event"] for line in lines if line["level"] == "info" and line["event"] not in others]
-    assert told == ["job created", "up", "joined", "stopped"]
+    assert told == ["job.created", "node.started", "node.joined", "node.stopped"]
     assert {"at", "level", "event"} <= set(lines[0])
 
 
@@ -52,14 +52,14 @@ def test_a_signal_ends_it_gracefully(home: Home, command: tuple[str, ...], numbe
         process.says("store=sqlite:///rota.db")
         process.send(number)
         assert process.ends() == 0
-        assert "stopped" in process.log
+        assert "node.stopped" in process.log
         assert "Traceback" not in process.log
 
 
 def test_a_third_signal_ends_it_at_once(home: Home) -> None:
     home.write("jobs.yaml", JOBS)
     with home.start("node", "start", "--definitions", "jobs.yaml") as process:
-        process.says("job created", times=3)
+        process.says("job.created", times=3)
         with sqlite3.connect(home.path / "rota.db", isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
             time.sleep(2)  # a slot is due every second: the node waits for the lock now, and cannot end its round
@@ -74,14 +74,14 @@ def test_a_third_signal_ends_it_at_once(home: Home) -> None:
 def test_a_node_picks_up_changes_of_its_folder_and_tells_of_a_broken_file(home: Home) -> None:
     home.write("defs/a.yaml", "jobs: {a: {every_s: 3600, shell: [ls]}}")
     with home.start("node", "start", "--name", "n1", "--definitions", "defs") as process:
-        process.says("job created job=a")
+        process.says("job.created job=a")
         home.write("defs/b.yaml", "jobs: {b: {every_s: 3600, shell: [ls]}}")
-        process.says("job created job=b")
+        process.says("job.created job=b")
         home.write("defs/a.yaml", "jobs: {a: {every_s: 7200, shell: [ls]}}")
-        process.says("job changed job=a")
+        process.says("job.changed job=a")
         home.write("defs/c.yaml", "jobs: {c: {every_s: nonsense, shell: [ls]}}")
         home.write("defs/d.yaml", "jobs: {d: {every_s: 3600, shell: [ls]}}")
-        process.says("job created job=d")
+        process.says("job.created job=d")
         process.says("defs/c.yaml:1: jobs.c.every_s: ")
         process.send(signal.SIGTERM)
         assert process.ends() == 0
@@ -105,12 +105,12 @@ def test_three_nodes_that_start_together_on_an_empty_store_migrate_it_once(home:
         home.start("node", "start", "--definitions", "jobs.yaml") as third,
     ):
         for process in (first, second, third):
-            process.says("node started")
+            process.says("node.started")
         until(lambda: home.count("rota_run") >= 3)
         for process in (first, second, third):
             process.send(signal.SIGTERM)
             assert process.ends() == 0
-            assert "a round failed" not in process.log
+            assert "loop.failed" not in process.log
     assert home.count("rota_schema") == 1
     assert home.count("rota_job") == 3
     slots = [(run["job"], run["slot_at"]) for run in home.json("run", "list", "--limit", "1000")]
@@ -119,7 +119,7 @@ def test_three_nodes_that_start_together_on_an_empty_store_migrate_it_once(home:
 
 def test_a_node_waits_for_its_store_and_can_be_stopped_meanwhile(home: Home) -> None:
     with home.start("node", "start", "--store", "postgresql://me:s3cret@127.0.0.1:1/x") as process:
-        process.says("waiting for the store", times=2)
+        process.says("store.awaited", times=2)
         process.send(signal.SIGTERM)
         assert process.ends() == 0
         assert "s3cret" not in process.log
@@ -156,7 +156,7 @@ def test_a_node_raises_its_limit_of_open_files_and_its_programs_get_the_one_it_w
     home.write("jobs.yaml", 'jobs: {a: {every_s: 1, shell: [sh, -c, "ulimit -n; ulimit -Hn"]}}')
     command = ["prlimit", "--nofile=700:3000", ROTA, "up", "jobs.yaml"]
     with Process(command, home.path, home.env) as process:
-        process.says("up")
+        process.says("node.started")
         runs = process.until(lambda: home.json("run", "list", "--job", "a", "--state", "succeeded"))
         assert "Max open files            3000                 3000" in Path(f"/proc/{process.pid}/limits").read_text()
     assert home.ok("run", "logs", str(runs[0]["id"])).split()[-2:] == ["700", "3000"]
@@ -177,9 +177,9 @@ def test_a_node_that_cannot_write_its_state_rests_until_it_can(home: Home) -> No
     state = home.path / "state"
     home.env["ROTA_EXECUTOR_STATE_PATH"] = str(state)
     with home.start("up", "jobs.yaml") as process:
-        process.says("takes part")
+        process.says("scheduler.joined")
         state.rename(home.path / "away")
-        process.says("this node cannot execute anything and rests")
+        process.says("node.unable")
         run = home.json("job", "trigger", "a")["id"]
         why = f"{state}/agent-"
         assert why in home.ok("run", "explain", str(run))
@@ -187,7 +187,7 @@ def test_a_node_that_cannot_write_its_state_rests_until_it_can(home: Home) -> No
         assert said.returncode != 0
         assert why in said.stdout
         (home.path / "away").rename(state)
-        process.says("this node can execute again")
+        process.says("node.able")
         process.until(lambda: home.json("run", "show", str(run))["state"] == "succeeded")
     assert [it["attempt"] for it in home.json("run", "show", str(run))["attempts"]] == [1]
 
@@ -199,4 +199,4 @@ def test_one_file_that_hangs_does_not_delay_the_jobs_of_the_others(home: Home) -
     home.write("defs/hangs.py", "import time\ntime.sleep(1000)\n")
     with home.start("node", "start", "--definitions", "defs") as process:
         process.says("hangs.py: is still being read after 5 s; the others do not wait for it")
-        process.says("job created")
+        process.says("job.created")

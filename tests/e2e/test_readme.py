@@ -48,7 +48,7 @@ def test_every_command_of_it_works(home: Home, postgres_server: PostgresDatabase
             words = command.replace(STORE, url).split()
             if command.startswith(ENDLESS):
                 process = started.enter_context(Process([ROTA, *words[1:]], home.path, home.env))
-                process.says("joined", within_s=90)
+                process.says("node.joined", within_s=90)
                 if "up" in words:
                     process.until(lambda: home.json("run", "list", "--state", "succeeded"))
             elif words[0] == "rota":
@@ -74,7 +74,7 @@ def test_make_run_starts_the_example(tmp_path: Path) -> None:
     for stamp in (".run", ".dev"):
         (tmp_path / ".venv" / stamp).touch()
     with Process(["make", "run"], tmp_path, Home(tmp_path).env) as made:
-        made.says("takes part", within_s=60)
+        made.says("scheduler.joined", within_s=60)
         run = subprocess.run(["pgrep", "-P", str(made.pid)], capture_output=True, text=True).stdout.split()
         assert run
         subprocess.run(["kill", "-INT", *run], check=True)

@@ -111,7 +111,7 @@ def test_without_a_repository_a_file_prunes_nothing_and_says_what_to_do(empty: H
     empty.write("jobs.yaml", ONE)
     for more in ([], ["--dry-run"]):
         said = empty.refused(2, "job", "apply", "--prune", "--yes", *more, "jobs.yaml")
-        assert "--prune: file jobs.yaml may be the name of somebody else's too" in said
+        assert "--prune: file jobs.yaml could also be a file of another repository" in said
         assert "--repository NAME" in said
     assert set(sources(empty)) == {"report", "clean"}
     empty.refused(2, "job", "apply", "--prune", "--yes", "--repository", "shop", "jobs.yaml")
@@ -174,7 +174,7 @@ def test_a_node_leaves_the_jobs_of_another_source_alone_and_says_so(empty: Home)
     empty.ok("job", "apply", "jobs.yaml")
     with empty.start("up", "shop.py") as node:
         node.says("belongs to file jobs.yaml, and app shop defines it too")
-        node.says("job created")
+        node.says("job.created")
     assert sources(empty) == {"report": "file jobs.yaml", "sell": "app shop"}
 
 
@@ -200,7 +200,7 @@ def test_who_is_told_stands_in_the_definition_and_goes_with_it(home: Home) -> No
     jobs = f'{page}\njobs:\n  breaks: {{every_s: 1, shell: ["false"]}}\n'
     home.write("jobs.yaml", jobs)
     with home.start("up", "jobs.yaml") as node:
-        node.says("up ")
+        node.says("node.started ")
         deadline = time.monotonic() + 60
         while not told.exists() or "run_failed" not in told.read_text():
             assert time.monotonic() < deadline, node.log

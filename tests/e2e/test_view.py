@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from rota.cli.view import Seen, render
+from rota.cli.view import Picture, render
 from rota.model.job import Job
 from rota.model.run import Run
 from rota.model.states import Cause, RunState, SkipReason
@@ -16,10 +16,10 @@ from tests.factories import a_definition
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
-def seen(jobs: int, runs: int, **others: object) -> Seen:
+def seen(jobs: int, runs: int, **others: object) -> Picture:
     every = [a_job(number) for number in range(1, jobs + 1)]
     fired = [a_run(number, max(jobs, 1)) for number in range(1, runs + 1)]
-    base = Seen(
+    base = Picture(
         store="postgresql://rota:***@a-server-with-a-long-name.example.com:5432/" + "x" * 60,
         node="node-1",
         path="definitions",
@@ -74,7 +74,7 @@ def test_nothing_wraps_and_nothing_runs_over(width: int, height: int, jobs: int,
     assert "Ctrl-C stops" in lines[-1]
 
 
-def text_of(it: Seen, width: int = 100, height: int = 30) -> str:
+def text_of(it: Picture, width: int = 100, height: int = 30) -> str:
     console = Console(file=StringIO(), width=width, height=height)
     console.print(render(it, width, height))
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]

@@ -13,16 +13,16 @@ from typing import IO, Any
 
 import pytest
 
-from rota.runners.boundary import PROMISES, BoundaryKind
+from rota.execution.isolation import PROMISES, BoundaryKind
+from tests.execution.isolation.rig import SHAPES, SITE, STAY_IN_GROUP, Rig, wait_until
 from tests.portable.ground import Ground
-from tests.runners.boundary.rig import SHAPES, SITE, STAY_IN_GROUP, Rig, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-AGENT = str(ROOT / "tests" / "runners" / "boundary" / "agent.py")
+AGENT = str(ROOT / "tests" / "execution" / "isolation" / "agent.py")
 SWEEP = """
 import json, sys
 from pathlib import Path
-from rota.runners.boundary.sweeping import sweep_now
+from rota.execution.isolation.sweeping import sweep_now
 swept = sweep_now(Path(sys.argv[1]))
 print(json.dumps([[former.empty, former.trees, former.why] for former in swept.formers]))
 """
@@ -119,8 +119,8 @@ def test_those_in_the_group_are_gone_at_the_deadline_when_the_agent_is_frozen(ri
     assert [(line["switch"], line["lost"]) for line in told] == [(True, False)] * len(rig.trees)
 
 
-def test_a_yard_without_linux_starts_refuses_kills_and_leaks_nothing(tmp_path: Path, ground: Ground) -> None:
-    script = str(Path(__file__).with_name("yard.py"))
+def test_process_trees_without_linux_starts_refuses_kills_and_leaks_nothing(tmp_path: Path, ground: Ground) -> None:
+    script = str(Path(__file__).with_name("process_trees.py"))
     command = ground.command(script, str(tmp_path / "state"), sys.executable)
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -142,6 +142,6 @@ def test_a_yard_without_linux_starts_refuses_kills_and_leaks_nothing(tmp_path: P
 
 def test_without_a_ps_that_can_be_read_a_node_says_why_it_starts_nothing(tmp_path: Path, ground: Ground) -> None:
     ground.break_ps()
-    code = "import rota.runners.boundary as boundary; print(boundary.available()[-1].why)"
+    code = "import rota.execution.isolation as boundary; print(boundary.available()[-1].why)"
     done = subprocess.run(ground.command("-c", code), capture_output=True, text=True, check=True)
     assert done.stdout == "/bin/ps does not tell of this process when it started\n"

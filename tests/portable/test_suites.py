@@ -1,4 +1,4 @@
-"""What the runners promise holds without Linux too, but for what needs it."""
+"""What the runner promises holds without Linux too, but for what needs it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NEED_LINUX = {
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
-def test_the_suites_of_the_runners_pass_without_linux(ground: Ground) -> None:
-    files = [str(ROOT / "tests" / "runners" / f"test_{name}.py") for name in SUITES]
+def test_the_suites_of_the_runner_pass_without_linux(ground: Ground) -> None:
+    files = [str(ROOT / "tests" / "execution" / f"test_{name}.py") for name in SUITES]
     chosen = " and ".join(f"not {name}" for name in NEED_LINUX)
     command = ground.command("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from rota.runners.boundary import PROMISES
+from rota.execution.isolation import PROMISES
 from tests.e2e.rig import Home, Process
+from tests.execution.isolation.rig import wait_until
 from tests.portable.ground import Ground
-from tests.runners.boundary.rig import wait_until
 
 MAIN = "from rota.cli.main import main; main()"
 PROMISE = PROMISES[-1]
@@ -182,7 +182,7 @@ def alive(pids: list[int]) -> list[int]:
 def test_up_runs_and_retries_tasks_of_all_kinds_without_linux(home: Plain) -> None:
     jobs = ("add", "add_async", "second_time", "hello", "asks", "forks", "leaves_a_process")
     with home.start("up", "work") as up:
-        up.says("joined")
+        up.says("node.joined")
         runs = {job: home.trigger(job) for job in jobs}
         ends = {job: home.ended(run_id) for job, run_id in runs.items()}
         assert {job: end["state"] for job, end in ends.items()} == dict.fromkeys(jobs, "succeeded")
@@ -200,7 +200,7 @@ def test_up_runs_and_retries_tasks_of_all_kinds_without_linux(home: Plain) -> No
 
 def test_up_fails_times_out_and_cancels_without_linux(home: Plain) -> None:
     with home.start("up", "work") as up:
-        up.says("joined")
+        up.says("node.joined")
         failing = {job: home.trigger(job) for job in ("fails", "missing", "slow", "too_slow")}
         cancelled = home.trigger("long")
         running = home.pids("shell-pids")
@@ -226,7 +226,7 @@ def test_up_fails_times_out_and_cancels_without_linux(home: Plain) -> None:
 
 def test_up_says_what_it_promises_without_linux_and_so_does_the_doctor(home: Plain) -> None:
     with home.start("up", "work") as up:
-        up.says("joined")
+        up.says("node.joined")
         assert up.log.count("processes are held together by") == 1
         assert PROMISE.in_short() in up.log
         told = " ".join(home.rota("doctor").stdout.split())
@@ -236,7 +236,7 @@ def test_up_says_what_it_promises_without_linux_and_so_does_the_doctor(home: Pla
 
 def test_ctrl_c_lets_what_runs_finish_without_linux(home: Plain) -> None:
     with home.start("up", "work") as up:
-        up.says("joined")
+        up.says("node.joined")
         run_id = home.trigger("brief")
         wait_until(lambda: home.ok("logs", str(run_id)) == "begun\n", "it has begun")
         up.send(signal.SIGINT)
@@ -250,7 +250,7 @@ def test_ctrl_c_lets_what_runs_finish_without_linux(home: Plain) -> None:
 def test_when_the_node_is_killed_the_pipe_ends_what_it_ran_without_linux(home: Plain) -> None:
     home.env["ROTA_LEASE_LEASE_S"] = "120"  # so that it is not their switch that ends them
     with home.start("up", "work") as up:
-        up.says("joined")
+        up.says("node.joined")
         home.trigger("long")
         home.trigger("works_with_others")
         pids = home.pids("shell-pids") + home.pids("python-pids")

@@ -12,27 +12,35 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.backends.memory.finishing import Finishing
-from rota.core import rate, room
-from rota.core.dispatch import Rounds
+from rota.core.dispatch import rate, room
+from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire
 from rota.core.placement import claim
 from rota.loops.member import Member
-from rota.loops.moment import Moment
-from rota.loops.placement import beater, scoper
-from rota.loops.placement.attendant import Attendant
-from rota.loops.placement.claimer import Claimer
-from rota.loops.placement.handover import Handovers
-from rota.loops.placement.known import Known
-from rota.loops.placement.scoper import Scoper
+from rota.loops.placer import beat, scope
+from rota.loops.placer.claim import ClaimPlacer
+from rota.loops.placer.cluster_view import ClusterView
+from rota.loops.placer.handover import Handovers
+from rota.loops.placer.scope import ScopePlacer
+from rota.loops.placer.session_keeper import SessionKeeper
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
+from rota.loops.store_time import StoreTime
+from rota.model import tables
 from rota.model.cluster import Peer, Placement
+from rota.model.moment import micros
 from rota.model.plan import Committed, Facts, Pending, Plan
+from rota.model.records import definition_of, item_of
+from rota.model.states import Cause, RunState
 from rota.model.work import Limit
-from rota.sim.crew import SimCrew
 from rota.sim.plan import Mode
+from rota.sim.runner import SimRunner
 from rota.sim.witness import WitnessStore
+from rota.transactions import finish as finish_module
+from rota.transactions import rescue as rescue_module
+from rota.transactions.decide import Decision, ReleasedRuns
+from rota.transactions.plan import write_plan
+from rota.transactions.tx import Tx
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -87,13 +95,22 @@ def inserts(plan: Plan) -> Plan:
 def writes_plans(patch: pytest.MonkeyPatch) -> None:
     """A transaction of its own for what another one decided."""
 
-    async def write_plan(self: WitnessStore, plan: Plan) -> Committed:
-        now = self.now_at
-        moves = tuple(move for move in plan.moves if self._runs[move.run_id].state is move.was)
-        plan = msgspec.structs.replace(plan, moves=moves)
-        return self.note_fired(Committed(now=now, plan=plan, runs=tuple(self._commit(plan, now))))
+    async def write_part(self: WitnessStore, plan: Plan) -> Committed:
+        return self.note_fired(await self.transact(lambda tx: _written(tx, plan)))
 
-    patch.setattr(WitnessStore, "write_plan", write_plan, raising=False)
+    patch.setattr(WitnessStore, "write_plan", write_part, raising=False)
+
+
+def _written(tx: Tx, plan: Plan) -> Committed:
+    """Write a plan that was made before, as far as its runs still are as they were."""
+    now = tx.read_clock()
+    states = {row.id: row.state for row in tx.rows.read(tables.RUN, [move.run_id for move in plan.moves])}
+    plan = msgspec.structs.replace(plan, moves=tuple(it for it in plan.moves if states[it.run_id] == it.was))
+    started = [move.run_id for move in plan.moves if move.now is RunState.RUNNING]
+    fired = {row.id: (row, definition_of(row)) for row in tx.ask.fired_with(started)}
+    items = [item_of((*it.item, it.live)) for it in tx.ask.live_items(started)]
+    decision = Decision(Facts(now=now, jobs=(), crowds={}), plan, ReleasedRuns(fired, items))
+    return Committed(now=now, plan=plan, runs=tuple(write_plan(tx, decision)))
 
 
 def fires_from_memory_after_advancing(patch: pytest.MonkeyPatch) -> None:
@@ -140,35 +157,40 @@ def prunes_the_row_that_says_a_slot_was_fired(patch: pytest.MonkeyPatch) -> None
 
 
 async def _fire_seen(self: WitnessStore, seen: Mapping[int, datetime]) -> Committed:
-    before = {job_id: self._jobs[job_id] for job_id in seen}
+    before = {row.id: row for row in self.tables.rows(tables.JOB) if row.id in seen}
     for job_id, at in seen.items():
-        self._jobs[job_id] = msgspec.structs.replace(
-            before[job_id], next_fire_at=at, next_slot_at=at, settled_at=at - timedelta(seconds=1)
-        )
-    known = {key.key for key in self._keys if key.job_id in seen}
+        row, at_us = before[job_id], micros(at)
+        self.tables.put(tables.JOB, row._replace(next_fire_at=at_us, next_slot_at=at_us, settled_at=at_us - 1_000_000))
+    known = {row.key for row in self.tables.rows(tables.RUN) if row.job_id in seen}
     rule = Part(lambda plan: msgspec.structs.replace(plan, runs=tuple(it for it in plan.runs if it.key not in known)))
     done = self.note_fired(await super(WitnessStore, self).fire(list(seen), rule))
     for job_id, was in before.items():
-        now = self._jobs[job_id]
+        now = self.tables.get(tables.JOB, job_id)
+        assert now is not None
         if was.next_fire_at is not None and now.next_fire_at is not None and was.next_fire_at > now.next_fire_at:
-            self._jobs[job_id] = was
-        newest = max((key for key in self._keys if key.job_id == job_id), key=lambda key: key.key, default=None)
-        for key in [key for key in self._keys if key.job_id == job_id and key != newest]:
-            del self._keys[key]
+            self.tables.put(tables.JOB, was)
+        runs = [row for row in self.tables.rows(tables.RUN) if row.job_id == job_id and row.cause == Cause.SLOT]
+        newest = max((row.key for row in runs if PRUNED not in row.key), default=None)
+        for row in runs:
+            if row.key != newest and PRUNED not in row.key:
+                self.tables.put(tables.RUN, row._replace(key=f"{row.key}{PRUNED}{row.id}"))
     return done
 
 
+PRUNED = " pruned "
+
+
 def reaps_by_the_clock_of_the_node(patch: pytest.MonkeyPatch) -> None:
-    rescue = Finishing.rescue
+    real = rescue_module._is_gone
 
     def is_over(self: Rescuer, node: Any, now: datetime, hold_s: float) -> bool:
         return self._clock.wall() > node.lease_until + timedelta(seconds=self._config.margin_s + hold_s)
 
-    async def trusting(self: Finishing, *args: Any, **kwargs: Any) -> bool:
-        return await rescue(self, *args, **{**kwargs, "seen_gone": True})
+    def trusting(*facts: Any, **_: Any) -> bool:
+        return real(*facts, seen_gone=True)
 
     patch.setattr(Rescuer, "_is_over", is_over)
-    patch.setattr(Finishing, "rescue", trusting)
+    patch.setattr(rescue_module, "_is_gone", trusting)
 
 
 def counts_seats_before_it_takes_them(patch: pytest.MonkeyPatch) -> None:
@@ -184,31 +206,31 @@ def counts_seats_before_it_takes_them(patch: pytest.MonkeyPatch) -> None:
 
 
 def checks_no_token(patch: pytest.MonkeyPatch) -> None:
-    is_current = Finishing._is_current
+    real = finish_module._is_current
 
-    def lax(self: Finishing, end: Any) -> bool:
-        it = self._queue.get(end.item_id)
-        return it is not None and is_current(self, msgspec.structs.replace(end, attempt=it.attempt, round=None))
+    def lax(end: Any, row: Any) -> bool:
+        return real(msgspec.structs.replace(end, attempt=row.attempt, round=None), row)
 
-    patch.setattr(Finishing, "_is_current", lax)
+    patch.setattr(finish_module, "_is_current", lax)
+    patch.setattr(finish_module, "_write_attempts", lambda tx, ends: None)  # its key would be the last net
 
 
 def has_no_dead_mans_switch(patch: pytest.MonkeyPatch) -> None:
-    renew = SimCrew.renew
-    patch.setattr(SimCrew, "renew", lambda self, until_s: renew(self, until_s + 3600))
+    renew = SimRunner.renew
+    patch.setattr(SimRunner, "renew", lambda self, until_s: renew(self, until_s + 3600))
 
 
 def counts_the_lease_from_the_reply(patch: pytest.MonkeyPatch) -> None:
     once = Member.once
 
     async def late(self: Member) -> float:
-        crew, self._crew = self._crew, None
+        runner, self._runner = self._runner, None
         try:
             rest_s = await once(self)
         finally:
-            self._crew = crew
-        if crew is not None and self._identity.id is not None:
-            crew.renew(self._clock.boottime() + self._config.lease_s - self._config.margin_s)
+            self._runner = runner
+        if runner is not None and self._identity.id is not None:
+            runner.renew(self._clock.boottime() + self._config.lease_s - self._config.margin_s)
         return rest_s
 
     patch.setattr(Member, "once", late)
@@ -224,23 +246,23 @@ def has_a_limit_that_survives_no_crash(patch: pytest.MonkeyPatch) -> None:
 
 
 def sweeps_only_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Claimer, "_listen", lambda self: None)
-    patch.setattr(Claimer, "_rest_s", lambda self, facts, won: 3600.0)
+    patch.setattr(ClaimPlacer, "_listen", lambda self: None)
+    patch.setattr(ClaimPlacer, "_rest_s", lambda self, facts, won: 3600.0)
 
 
 def goes_on_by_an_old_plan(patch: pytest.MonkeyPatch) -> None:
-    adopt = Scoper._adopt
+    adopt = ScopePlacer._adopt
 
-    def once(self: Scoper, new: Any) -> None:
+    def once(self: ScopePlacer, new: Any) -> None:
         if self._plan is None:
             adopt(self, new)
 
-    patch.setattr(Scoper, "_adopt", once)
-    patch.setattr(Scoper, "lose", lambda self: None)
+    patch.setattr(ScopePlacer, "_adopt", once)
+    patch.setattr(ScopePlacer, "lose", lambda self: None)
 
 
 def beats_by_its_own_clock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(beater, "Moment", lambda clock, read: Moment(clock, clock.wall()))
+    patch.setattr(beat, "StoreTime", lambda clock, read: StoreTime(clock, clock.wall()))
 
 
 def hands_over_to_nobody(patch: pytest.MonkeyPatch) -> None:
@@ -252,21 +274,21 @@ def hands_over_to_nobody(patch: pytest.MonkeyPatch) -> None:
 
 def plans_anew_only_when_the_number_of_schedulers_changes(patch: pytest.MonkeyPatch) -> None:
     """A4.7"""
-    needs_plan = scoper.needs_plan
+    needs_plan = scope.needs_plan
 
     def counted(last: Any, peers: Any, jobs: Any, strategy: Any) -> bool:
         if last is None or len(peers) != len(last.names):
             return needs_plan(last, peers, jobs, strategy)
         return False
 
-    patch.setattr(scoper, "needs_plan", counted)
+    patch.setattr(scope, "needs_plan", counted)
 
 
 def knows_no_offline_list(patch: pytest.MonkeyPatch) -> None:
-    async def nobody(self: Known) -> frozenset[str]:
+    async def nobody(self: ClusterView) -> frozenset[str]:
         return frozenset()
 
-    patch.setattr(Known, "drained", nobody)
+    patch.setattr(ClusterView, "drained", nobody)
 
 
 def dates_starts_when_they_are_given(patch: pytest.MonkeyPatch) -> None:
@@ -288,13 +310,13 @@ SAFETY, LIVENESS = Mode.SAFETY, Mode.LIVENESS
 
 
 def is_present_before_it_has_told_all(patch: pytest.MonkeyPatch) -> None:
-    introduce = Attendant._introduce
+    introduce = SessionKeeper._introduce
 
-    async def early(self: Attendant, bare: Peer) -> bool:
+    async def early(self: SessionKeeper, bare: Peer) -> bool:
         self.session = self._coordinator.session
         return await introduce(self, bare)
 
-    patch.setattr(Attendant, "_introduce", early)
+    patch.setattr(SessionKeeper, "_introduce", early)
 
 
 MUTANTS = (

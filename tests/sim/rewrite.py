@@ -26,7 +26,7 @@ from types import ModuleType
 
 import pytest
 
-FOLDERS = ("core/placement", "loops/placement", "coordination")
+FOLDERS = ("core/placement", "loops/placer", "coordinators/recipes")
 SOURCE = Path(__file__).parents[2] / "src" / "rota"
 SEEDS = 60
 """How many simulations a variant gets to be seen in."""

@@ -25,12 +25,12 @@ PLACEMENT = "tests/sim/test_placement.py"
 BUILT = "tests/contract/coordinator/test_built.py"
 
 TRIED = {
-    "loops.placement.claimer: Claimer._find_own: `it.session == self._session and it.name.isdigit()` by `or`": SEEN,
+    "loops.placer.claim: ClaimPlacer._find_own: `it.session == self._session and is_job(it.name)` by `or`": SEEN,
     "core.placement.scope: _start: if not `jobs`": Fate(
         test=f"{SCOPE}::test_every_job_has_one_owner_also_one_that_comes_later",
         reason="shows only with more schedulers than jobs, which a simulation never has",
     ),
-    "loops.placement.attendant: Attendant.is_believed: "
+    "loops.placer.session_keeper: SessionKeeper.is_believed: "
     "`self.session is not None and self._clock.monotonic() < self._coordi...` by `or`": Fate(
         test=f"{PLACEMENT}::test_who_shall_stop_without_a_coordinator_fires_only_while_its_claims_are_its_own",
         reason="matters under `on_lost: stop` and `exit`; simulations go on",
@@ -40,53 +40,52 @@ TRIED = {
         test="tests/unit/core/placement/test_claim.py::test_spare_and_margin",
         reason="only people are told the margin",
     ),
-    "loops.placement.claimer: Claimer._in_session: "
-    "`self._session != self._attendant.session` is `self._session == self._attendant.session`": SEEN,
+    "loops.placer.claim: ClaimPlacer._in_session: "
+    "`self._session != self._keeper.session` is `self._session == self._keeper.session`": SEEN,
     "core.placement.scope: needs_plan: `True` is `False` (3)": Fate(
         reason="`zip(strict=…)` over the names and weights of a plan, which are made together: always equally many",
     ),
-    "loops.placement.scoper: Scoper.once: "
-    "`self._attendant.session is None` is `self._attendant.session is not None`": SEEN,
-    "loops.placement.beater: Beater.owns: "
-    "returns nothing instead of `self._attendant.may_fire and tick_of(at, self._beat_s) in self._won`": SEEN,
-    "loops.placement.handover: Handovers.__init__: `0` is `1`": Fate(
+    "loops.placer.scope: ScopePlacer.once: `self._keeper.session is None` is `self._keeper.session is not None`": SEEN,
+    "loops.placer.beat: BeatPlacer.owns: "
+    "returns nothing instead of `self._keeper.may_fire and tick_of(at, self._beat_s) in self._won`": SEEN,
+    "loops.placer.handover: Handovers.__init__: `0` is `1`": Fate(
         reason="the version is read in every sweep before it is used",
     ),
-    "loops.placement.attendant: Attendant._update: "
+    "loops.placer.session_keeper: SessionKeeper._update: "
     "`not await self._coordinator.update(self.key, self._fence, encode(pe...` without `not`": SEEN,
     "core.placement.scope: plan: `strategy is Strategy.STABLE or not nodes` without its last part": Fate(
         test=f"{SCOPE}::test_with_nobody_to_cut_for_nobody_has_a_job",
         reason="shows only when all schedulers are drained at once, which no seed has done within so many",
     ),
-    "loops.placement.attendant: Attendant._lose: without `self.session = None`": SEEN,
+    "loops.placer.session_keeper: SessionKeeper._lose: without `self.session = None`": SEEN,
     "core.placement.claim: gives: `not facts.automatic` without `not`": QUICKLY,
-    "coordination.queue: Queue.take: without `gone[key] = fence`": Fate(
+    "coordinators.recipes.queue: Queue.take: without `gone[key] = fence`": Fate(
         test=f"{BUILT}::test_nobody_keeps_in_hand_what_is_done_already",
         reason="placement has no queue",
     ),
-    "loops.placement.beater: Beater.__init__: without `self._beat_s = config.beat_s`": SEEN,
+    "loops.placer.beat: BeatPlacer.__init__: without `self._beat_s = config.beat_s`": SEEN,
     "core.placement.beat: tick_of_soon: `1` is `2` (2)": Fate(
         test="tests/unit/core/placement/test_beat.py::test_a_node_turns_to_the_next_beat_shortly_before_it_begins",
         reason="costs at most the wait of a busy node, 1 s; a slot is late from 1.5 s on",
     ),
-    "loops.placement.attendant: Attendant._enter: without `self._been_present = True`": Fate(
+    "loops.placer.session_keeper: SessionKeeper._enter: without `self._been_present = True`": Fate(
         test=f"{PLACEMENT}::test_a_name_that_is_taken_fences_who_had_it",
         reason="no two nodes of a simulation have one name at the same time",
     ),
-    "loops.placement.scoper: Scoper.owns: `self._before is None` is `self._before is not None`": SEEN,
-    "loops.placement.claimer: Claimer._release: `job_id in self._mine` is `job_id not in self._mine`": QUICKLY,
-    "loops.placement.scoper: Scoper._follow: "
-    "`part.name == self._attendant.peer.name` is `part.name != self._attendant.peer.name`": Fate(
+    "loops.placer.scope: ScopePlacer.owns: `self._before is None` is `self._before is not None`": SEEN,
+    "loops.placer.claim: ClaimPlacer._release: `job_id in self._mine` is `job_id not in self._mine`": QUICKLY,
+    "loops.placer.scope: ScopePlacer._follow: "
+    "`part.name == self._keeper.peer.name` is `part.name != self._keeper.peer.name`": Fate(
         test=f"{PLACEMENT}::test_everybody_tells_the_range_that_it_acts_by",
         reason="only people are told the range",
     ),
-    "loops.placement.attendant: Attendant._attend: if not `self.session is None`": SEEN,
-    "coordination.notice: notify: without `await coordinator.put(f'{NOTICE}/{topic}', clock.token())`": Fate(
+    "loops.placer.session_keeper: SessionKeeper._attend: if not `self.session is None`": SEEN,
+    "coordinators.recipes.notice: notify: without `await coordinator.put(f'{NOTICE}/{topic}', clock.token())`": Fate(
         test=f"{BUILT}::test_a_notice_wakes_whoever_listens_to_its_topic",
         reason="a lost notice costs the time until the next look, and nothing else",
     ),
     "core.placement.claim: _is_calm: `own == len(facts.held)` is `own != len(facts.held)`": QUICKLY,
-    "loops.placement.attendant: Attendant._may_have_name: returns nothing instead of `False`": Fate(
+    "loops.placer.session_keeper: SessionKeeper._may_have_name: returns nothing instead of `False`": Fate(
         reason="nothing is as good as False to whoever asks",
     ),
 }

@@ -8,24 +8,25 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
-from rota.backends.memory import MemoryStore
-from rota.backends.memory.coordinator import MemoryCoordinator
+from rota.alarms.alarmer import Alarmer
+from rota.alarms.delivery import LEASE_S
+from rota.alarms.levels import LevelWatcher
+from rota.alarms.rules import TRIES_MAX
+from rota.coordinators.memory import MemoryCoordinator
 from rota.core.advance import Advance
-from rota.core.alarm import TRIES_MAX
 from rota.core.define import Delete
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.core.start import Start
 from rota.errors import StoreUnavailable, Undelivered
-from rota.loops.alarmer import Alarmer
 from rota.loops.duty import Duty
-from rota.loops.live import Live
-from rota.loops.lookout import Lookout
-from rota.loops.placement.claimer import Claimer
-from rota.loops.placement.known import Known
-from rota.loops.post import LEASE_S, Post
+from rota.loops.in_hand import AttemptsInHand
+from rota.loops.placer.claim import ClaimPlacer
+from rota.loops.placer.cluster_view import ClusterView
+from rota.loops.signals import Signals
 from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Message
 from rota.model.work import Attempt, Retry
 from rota.sim.loop import SimClock, SimLoop, simulate
+from rota.storage.memory import MemoryStore
 from tests.factories import a_definition, a_new_node, an_end, in_order
 from tests.sim.test_placement import SESSION_S, Town, jobs, town
 from tests.sim.test_scheduler import define
@@ -81,21 +82,23 @@ class Office:
         self._loop = loop
         self.store = Forgetful(SimClock(loop, 1, name="store"), actor="sim")
         self.postman = Postman()
-        self.live = Live()
+        self.signals = Signals()
+        self.live = AttemptsInHand(self.signals)
+        self.coordinator_lost = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.alarmers: dict[str, Alarmer] = {}
 
     def start(self, name: str, coordinator: MemoryCoordinator | None = None) -> Alarmer:
         clock = SimClock(self._loop, 1, name=name)
-        known = None if coordinator is None else Known(self.store, coordinator, clock)
+        view = None if coordinator is None else ClusterView(self.store, coordinator, clock)
         alarmer = Alarmer(
             self.store,
             clock,
             name,
             duty=Duty(self.store, coordinator, clock, "alarms", name),
-            lookout=Lookout(self.store, clock, known, session_s=SESSION_S),
-            post=Post(self.store, self.postman),
-            live=self.live,
+            levels=LevelWatcher(self.store, clock, view, session_s=SESSION_S),
+            courier=self.postman,
+            is_coordinator_lost=lambda: self.coordinator_lost,
         )
         self.alarmers[name] = alarmer
         self._tasks[name] = asyncio.create_task(alarmer.run())
@@ -104,9 +107,9 @@ class Office:
     async def kill(self, name: str) -> None:
         """As a process dies: nothing is written on the way."""
         alarmer, task = self.alarmers.pop(name), self._tasks.pop(name)
-        for sending in alarmer._post._under_way.values():
+        for sending in alarmer._deliverer._under_way.values():
             sending.cancel()
-        alarmer._post._settled.clear()
+        alarmer._deliverer._settled.clear()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -143,15 +146,14 @@ def test_the_mails_of_a_claimer_that_holds_more_than_its_threshold_are_one_for_e
 
     async def main(place: Town) -> None:
         postman = Postman()
-        post = Post(place.store, postman)
         await place.store.set_alarm_rule(AlarmRule(name="ops", channel=MAIL, kinds=(AlarmKind.HELD_ABOVE,)))
         place.start("a")
-        claimer = place.parts["a"].driver
-        assert isinstance(claimer, Claimer)
-        lookout = Lookout(place.store, place.clock, None, session_s=SESSION_S)
+        claimer = place.parts["a"].placer
+        assert isinstance(claimer, ClaimPlacer)
+        levels = LevelWatcher(place.store, place.clock, None, session_s=SESSION_S)
         duty = Duty(place.store, place.parts["a"].coordinator, place.clock, "alarms", "a")
-        alarmer = Alarmer(place.store, place.clock, "a", duty=duty, lookout=lookout, post=post)
-        claimer.on_acquired = lambda _: alarmer.notebook.acquired(len(claimer.held), 10)
+        alarmer = Alarmer(place.store, place.clock, "a", duty=duty, levels=levels, courier=postman)
+        place.parts["a"].keeper.signals.acquired.on(lambda _, held: alarmer.pending.acquired(held, 10))
         telling = asyncio.create_task(alarmer.run())
 
         async def mails_after(more: int) -> list[str]:
@@ -289,7 +291,7 @@ def test_what_a_node_notices_while_the_store_is_away_is_told_when_it_is_back() -
         place.store.away = True
         await asyncio.sleep(1)
         for held in (11, 12):
-            alarmer.notebook.acquired(held, 10)
+            alarmer.pending.acquired(held, 10)
         await asyncio.sleep(30)
         assert place.told == []
         place.store.away = False
@@ -306,7 +308,7 @@ def test_what_the_store_has_not_taken_is_kept_in_order() -> None:
         await asyncio.sleep(10)
         place.store.takes_no_alarms = True
         for held in (11, 12, 13):
-            alarmer.notebook.acquired(held, 10)
+            alarmer.pending.acquired(held, 10)
             await asyncio.sleep(3)
         place.store.takes_no_alarms = False
         await asyncio.sleep(10)
@@ -338,12 +340,12 @@ def test_only_the_node_that_has_the_duty_looks_for_what_to_send() -> None:
         for n in range(10):
             await place.store.raise_alarms([happening(place, str(n))])
             await asyncio.sleep(3)
-        assert [place.alarmers[name]._post.sent for name in "ab"] == [10, 0]
+        assert [place.alarmers[name]._deliverer.sent for name in "ab"] == [10, 0]
         await place.kill("a")
         await coordinators[0].leave()
         await place.store.raise_alarms([happening(place, "last")])
         await asyncio.sleep(20)
-        assert place.alarmers["b"]._post.sent == 1
+        assert place.alarmers["b"]._deliverer.sent == 1
 
     office(main)
 
@@ -351,15 +353,14 @@ def test_only_the_node_that_has_the_duty_looks_for_what_to_send() -> None:
 def test_a_lost_coordinator_is_a_level_of_each_node() -> None:
     async def main(place: Office) -> None:
         await place.rule(merge_s=0.0)
-        alarmer = place.start("a")
-        lost = False
-        alarmer.is_coordinator_lost = lambda: lost
+        place.start("a")
         await asyncio.sleep(10)
         assert place.told == []
-        lost = True
+        place.coordinator_lost = True
         await asyncio.sleep(60)
         assert place.told == [("coordinator_lost", 1)]
         await place.kill("a")
+        place.coordinator_lost = False
         place.start("a")  # its next incarnation has one
         await asyncio.sleep(10)
         assert place.told == [("coordinator_lost", 1), ("recovered", 1)]
@@ -490,7 +491,8 @@ def test_attempts_that_start_late_or_take_long_are_told() -> None:
     async def main(place: Office) -> None:
         await place.rule(merge_s=0.0, late_s=10.0)
         alarmer = place.start("a")
-        place.live.on_begun, place.live.on_warned = alarmer.notebook.began, alarmer.notebook.warned
+        place.signals.attempt_began.on(alarmer.pending.began)
+        place.signals.attempt_warned.on(alarmer.pending.warned)
         await asyncio.sleep(10)
         now_s, now = asyncio.get_running_loop().time(), place.store._clock.wall()
         for item_id, late_s in ((1, 9.0), (2, 11.0), (3, 500.0)):
@@ -521,9 +523,9 @@ def test_attempts_that_start_late_or_take_long_are_told() -> None:
 def test_without_rules_nothing_is_kept() -> None:
     async def main(place: Office) -> None:
         alarmer = place.start("a")
-        alarmer.notebook.acquired(11, 10)
+        alarmer.pending.acquired(11, 10)
         await asyncio.sleep(20)
-        assert place.live.late_s is None
+        assert alarmer.pending.late_s is None
         await place.rule(merge_s=0.0)
         await asyncio.sleep(20)
         assert place.told == []

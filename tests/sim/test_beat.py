@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from rota.backends.memory import MemoryStore
-from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.config import PlacementConfig
-from rota.loops.placement.attendant import Attendant
-from rota.loops.placement.beater import FIRE, Beater
+from rota.coordinators.memory import MemoryCoordinator
+from rota.loops.placer.beat import FIRE, BeatPlacer
+from rota.loops.placer.session_keeper import SessionKeeper
 from rota.model.cluster import Peer
 from rota.sim.loop import SimClock, SimLoop, simulate
+from rota.storage.memory import MemoryStore
 
 BEAT_S = 10.0
 BEATS = 30
@@ -28,22 +28,23 @@ class Crowd:
         self.store = MemoryStore(SimClock(loop, seed, name="store"), actor="sim")
         self._tasks = [asyncio.create_task(it.run()) for name in scores for it in self._node(name, name == slow)]
 
-    def _node(self, name: str, is_slow: bool) -> tuple[Attendant, Beater]:
+    def _node(self, name: str, is_slow: bool) -> tuple[SessionKeeper, BeatPlacer]:
         clock = SimClock(self._loop, self._seed, name=name)
         store = MemoryStore(clock, actor="sim")
         coordinator = MemoryCoordinator(self.store.realm, clock, ttl_s=4.0)
-        attendant = Attendant(
+        keeper = SessionKeeper(
             coordinator, clock, lambda: Peer(name=name, incarnation=name), busy=lambda: self.scores[name]
         )
-        beater = Beater(
+        beater = BeatPlacer(
             Slow(store, clock, 0.3) if is_slow else store,  # type: ignore[arg-type]
             coordinator,
             clock,
             PlacementConfig(kind="beat", beat_s=BEAT_S),
-            attendant,
+            keeper,
         )
-        attendant.on_entered, attendant.on_lost = beater.wake, beater.lose
-        return attendant, beater
+        keeper.signals.session_began.on(beater.wake)
+        keeper.signals.session_lost.on(beater.lose)
+        return keeper, beater
 
     async def winners(self, beats: int) -> Counter[str]:
         """Who has the coming beats."""

@@ -11,8 +11,8 @@ from rota.model.cluster import Placement, Strategy
 from rota.model.job import OverlapPolicy
 from rota.sim import checkers
 from rota.sim.checkers import check
-from rota.sim.history import Attempted, Claimed, Fired, History, Noted, Seen, Stuck, Window
-from rota.sim.plan import Fault, Kind, Mode, Scenario, SimJob
+from rota.sim.history import Attempted, Claimed, Fired, History, HostWindow, Noted, StuckItem, Survey
+from rota.sim.plan import FaultKind, Mode, PlannedFault, Scenario, SimJob
 
 BEGIN_S = 1_767_225_600
 MINUTE = SimJob(every_s=60, work_s=1.0, tenant="red", overlap=OverlapPolicy.FORBID)
@@ -55,8 +55,8 @@ def attempted(item_id: int, at_s: float, end_s: float | None, **fields: Any) -> 
     return Attempted(at_s=at_s, item_id=item_id, end_s=end_s, **told)
 
 
-def seen(owners: dict[int, list[str]], told: dict[str, tuple[int, int]] | None = None, at_s: float = 118.0) -> Seen:
-    return Seen(at_s, owners, told or dict.fromkeys(NAMES, (1, 3)), list(NAMES))
+def seen(owners: dict[int, list[str]], told: dict[str, tuple[int, int]] | None = None, at_s: float = 118.0) -> Survey:
+    return Survey(at_s, owners, told or dict.fromkeys(NAMES, (1, 3)), list(NAMES))
 
 
 def entry(at_s: float, key: str, name: str, *, gone: bool = False) -> Claimed:
@@ -65,17 +65,17 @@ def entry(at_s: float, key: str, name: str, *, gone: bool = False) -> Claimed:
 
 LIVES = [entry(0.1, f"live/{name}", name) for name in NAMES]
 SECOND = {"attempt": 2, "token": 2, "host": "node-1"}
-FROZEN = [Window("node-0", 1.0, 30.0)]
+FROZEN = [HostWindow("node-0", 1.0, 30.0)]
 
-DRAINED = [Window("node-2", 20.0, 240.0)]
+DRAINED = [HostWindow("node-2", 20.0, 240.0)]
 THREE_STARTS = [attempted(n, at_s, at_s + 0.1) for n, at_s in enumerate((50.0, 50.5, 53.0))]
 RATES = {"red": (2, 8.0)}
-JUMP = Fault(at_s=45.0, kind=Kind.STEP_STORE, much=9.0)
+JUMP = PlannedFault(at_s=45.0, kind=FaultKind.STEP_STORE, much=9.0)
 
 
-def kept_by_a_drained_one(*, busy: bool = False) -> list[Seen]:
+def kept_by_a_drained_one(*, busy: bool = False) -> list[Survey]:
     told, jobs = dict.fromkeys(NAMES, (1, 3)), [1] * busy
-    return [Seen(at_s, {1: ["node-2"]}, told, list(NAMES), [], ["node-2"], jobs) for at_s in (116.0, 118.0)]
+    return [Survey(at_s, {1: ["node-2"]}, told, list(NAMES), [], ["node-2"], jobs) for at_s in (116.0, 118.0)]
 
 
 GOOD: dict[str, History] = {
@@ -88,7 +88,7 @@ GOOD: dict[str, History] = {
             entry(30.0, "jobs/1", "node-0", gone=True),
             entry(32.0, "jobs/1", "node-0"),
         ],
-        drained=[Window("node-1", 31.0, 40.0)],
+        drained=[HostWindow("node-1", 31.0, 40.0)],
     ),
     "a job back with its owner when another came while it was given": a_history(
         entries=[
@@ -114,7 +114,7 @@ GOOD: dict[str, History] = {
     "claims above N by one that cannot see": a_history(
         jobs=4,
         entries=[*LIVES, *(entry(10, f"jobs/{n}", "node-0") for n in range(1, 5))],
-        faults=(Fault(at_s=5, kind=Kind.CUT_COORDINATOR, node=0, for_s=10),),
+        faults=(PlannedFault(at_s=5, kind=FaultKind.CUT_COORDINATOR, node=0, for_s=10),),
     ),
     "a job that comes back after somebody died": a_history(
         entries=[
@@ -130,7 +130,7 @@ GOOD: dict[str, History] = {
         jobs=3,
         fired=[it for n in (1, 2, 3) for it in fired(0, job_id=n)],
         seen=[seen({1: ["node-0"], 2: ["node-1"], 3: ["node-2"]})],
-        stuck=[Stuck(1, 110.0, "ready")],
+        stuck=[StuckItem(1, 110.0, "ready")],
     ),
     "beats have no owners": a_history(
         mode=Mode.LIVENESS, placement=Placement.BEAT, fired=fired(0), seen=[seen({1: []})]
@@ -162,7 +162,7 @@ BAD: dict[str, tuple[str, History]] = {
     ),
     "another host stood still": (
         "two_attempts",
-        a_history(attempts=[attempted(1, 0, 5), attempted(1, 4, 9, **SECOND)], frozen=[Window("node-2", 0, 9)]),
+        a_history(attempts=[attempted(1, 0, 5), attempted(1, 4, 9, **SECOND)], frozen=[HostWindow("node-2", 0, 9)]),
     ),
     "more than a quota": ("cap", a_history(attempts=[attempted(n, 0, 5) for n in (1, 2, 3)])),
     "more than all may": (
@@ -244,7 +244,9 @@ BAD: dict[str, tuple[str, History]] = {
     ),
     "an item that waits for ever": (
         "stuck",
-        a_history(mode=Mode.LIVENESS, fired=fired(0), seen=[seen({1: ["node-0"]})], stuck=[Stuck(1, 90.0, "ready")]),
+        a_history(
+            mode=Mode.LIVENESS, fired=fired(0), seen=[seen({1: ["node-0"]})], stuck=[StuckItem(1, 90.0, "ready")]
+        ),
     ),
 }
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rota.backends.memory.coordinator import MemoryCoordinator
+from rota.coordinators.memory import MemoryCoordinator
 from rota.model.plan import RunFilter
 from rota.sim.loop import SimClock
 from tests.contract.coordinator.damage import MemoryDamage

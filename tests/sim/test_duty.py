@@ -6,15 +6,15 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from rota.backends.memory import MemoryStore
-from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.config import LeaseConfig
+from rota.coordinators.memory import MemoryCoordinator
 from rota.loops.duty import Duty
-from rota.loops.identity import Identity
+from rota.loops.expirer import Expirer
 from rota.loops.loader import Loader
-from rota.loops.rescuer import Rescuer
 from rota.model.work import Queued
 from rota.sim.loop import SimClock, SimLoop, simulate
+from rota.storage.memory import MemoryStore
+from rota.wiring import own_coordinator
 
 LOOK_S = 0.1
 
@@ -73,8 +73,8 @@ def test_nobody_does_it_twice_at_a_time_over_many_beats() -> None:
         crowd = Crowd(loop, 2, {"a": 20.0, "b": 20.0, "c": 20.0})
         await asyncio.sleep(600)
         assert 5400 <= crowd.done.total() <= 6100
-        assert await crowd.store.coordinator(crowd.clock, ttl_s=4.0).keys("beat") != frozenset()
-        assert len(await crowd.store.coordinator(crowd.clock, ttl_s=4.0).keys("beat")) <= 3, "old locks are let go"
+        assert await own_coordinator(crowd.store, crowd.clock, ttl_s=4.0).keys("beat") != frozenset()
+        assert len(await own_coordinator(crowd.store, crowd.clock, ttl_s=4.0).keys("beat")) <= 3, "old locks are let go"
         crowd.end()
 
     simulate(main, seed=2)
@@ -115,9 +115,9 @@ def test_one_node_looks_for_what_has_expired_and_the_others_rarely() -> None:
             clock = SimClock(loop, 1, name=name)
             coordinator = MemoryCoordinator(store.realm, clock, ttl_s=4.0)
             await coordinator.join()
-            duty = Duty(store, coordinator, clock, "rescue", name)
-            rescuer = Rescuer(store, clock, LeaseConfig(), Identity(name), None, Loader(store), duty=duty)
-            tasks[name] = [asyncio.create_task(rescuer.run(), name=name), asyncio.create_task(renewed(coordinator))]
+            duty = Duty(store, coordinator, clock, "expire", name)
+            expirer = Expirer(store, clock, LeaseConfig(), Loader(store), duty=duty)
+            tasks[name] = [asyncio.create_task(expirer.run(), name=name), asyncio.create_task(renewed(coordinator))]
         await asyncio.sleep(62)
         store.looks.clear()
         await asyncio.sleep(30)

@@ -7,31 +7,31 @@ from collections.abc import Mapping
 
 import pytest
 
-from rota.backends.memory import MemoryStore
-from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.config import LeaseConfig, PlacementConfig
-from rota.coordination.handover import key_of, write_handover
-from rota.core.dispatch import Rounds
+from rota.coordinators.memory import MemoryCoordinator
+from rota.coordinators.recipes.handover import key_of, write_handover
+from rota.core.dispatch.board import Rounds
 from rota.errors import CommitUnknown
 from rota.loops.identity import Identity
-from rota.loops.live import Live
+from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.member import Member
-from rota.loops.placement.attendant import Attendant
-from rota.loops.placement.claimer import Claimer
-from rota.loops.placement.handover import Handovers
-from rota.loops.placement.part import Part
-from rota.loops.rescuer import Rescuer
+from rota.loops.placer.claim import ClaimPlacer
+from rota.loops.placer.handover import Handovers
+from rota.loops.placer.participation import participate
+from rota.loops.reconciler import Reconciler
 from rota.loops.scheduler import Scheduler
+from rota.loops.signals import Signals
 from rota.model.cluster import Handover, Peer
 from rota.model.node import Joined, NewNode
 from rota.sim.clocks import HostClock
-from rota.sim.crew import SimCrew
 from rota.sim.history import History
 from rota.sim.loop import SimClock, SimLoop, dice, simulate
 from rota.sim.node import SCHEDULER
 from rota.sim.plan import Mode, Placement, draw
+from rota.sim.runner import SimRunner
 from rota.sim.verdict import Case, verdict
+from rota.storage.memory import MemoryStore
 from tests.factories import PLACE, a_definition, a_node, assigned
 from tests.sim.test_scheduler import define
 
@@ -61,16 +61,16 @@ def test_a_join_that_was_repeated_counts_from_when_it_was_first_asked_for() -> N
     async def main(loop: SimLoop) -> None:
         clock = HostClock(loop, 1, "node", 0.0)
         store = Mute(SimClock(loop, 1, name="store"), actor="test")
-        crew = SimCrew(loop, clock, PLACE, dice(1, "crew"), History(scenario=draw(1, Placement.CLAIM, Mode.SAFETY)))
-        member = Member(store, clock, LEASE, Identity("a"), crew, describe=a_process)
+        runner = SimRunner(loop, clock, PLACE, dice(1, "crew"), History(scenario=draw(1, Placement.CLAIM, Mode.SAFETY)))
+        member = Member(store, clock, LEASE, Identity("a"), runner, describe=a_process)
         asked_s = clock.boottime()
         with pytest.raises(CommitUnknown):
             await member.once()
         await clock.sleep(5)
         assert await member.once() == 0.0, "it renews at once"
-        assert crew._until_s == asked_s + LEASE.lease_s - LEASE.margin_s
+        assert runner._until_s == asked_s + LEASE.lease_s - LEASE.margin_s
         await member.once()
-        assert crew._until_s == asked_s + 5 + LEASE.lease_s - LEASE.margin_s
+        assert runner._until_s == asked_s + 5 + LEASE.lease_s - LEASE.margin_s
 
     simulate(main, seed=1)
 
@@ -84,11 +84,11 @@ def test_what_was_given_back_as_unknown_does_not_begin_any_more() -> None:
         node_id = await a_node(store, "a")
         await assigned(store, 1)
         done = await store.dispatch(node_id, Rounds(), batch_max=10)
-        live, identity, loader = Live(), Identity("a", node_id), Loader(store)
-        rescuer = Rescuer(store, clock, LEASE, identity, None, loader, live)
+        live, identity, loader = AttemptsInHand(), Identity("a", node_id), Loader(store)
+        reconciler = Reconciler(store, clock, identity, live, loader)
         attempts = (await loader.attempts(list(done.grants.values()))).attempts
-        await rescuer._reconcile()
-        await rescuer._reconcile()
+        await reconciler.once()
+        await reconciler.once()
         assert (await store.queued())[0].node_id is None
         assert live.add(attempts) == []
         assert live.attempts == {}
@@ -132,16 +132,19 @@ def test_a_claim_that_is_won_under_the_next_session_is_not_forgotten(held: str) 
         await define(store, [a_definition() for _ in range(3)])
         coordinator = Held(store.realm, clock, ttl_s=4.0)
         coordinator.gates = {}
-        attendant = Attendant(coordinator, clock, lambda: Peer(name="a", incarnation="one"))
-        claimer = Claimer(store, coordinator, clock, PlacementConfig(automatic=False), attendant)
-        part = Part(coordinator=coordinator, attendant=attendant, driver=claimer)
-        part.connect(Scheduler(store, clock, SCHEDULER), lambda: None)
+        peer, signals = Peer(name="a", incarnation="one"), Signals()
+        config = PlacementConfig(automatic=False)
+        part = participate(store, coordinator, clock, config, lambda: peer, signals=signals)
+        keeper, claimer = part.keeper, part.placer
+        assert isinstance(claimer, ClaimPlacer)
+        scheduler = Scheduler(store, clock, SCHEDULER, ownership=claimer, signals=signals)
+        signals.ownership_changed.on(scheduler.wake)
         sweep_asked, let_sweep = coordinator.hold(held)
-        tasks = [asyncio.create_task(it.run()) for it in part.loops]
+        tasks = [asyncio.create_task(it.run()) for it in (keeper, claimer)]
         await sweep_asked.wait()
-        assert attendant.session is not None
+        assert keeper.session is not None
         live_asked, let_live = coordinator.hold("claim live")
-        store.realm.end(attendant.session)
+        store.realm.end(keeper.session)
         await live_asked.wait()
         let_sweep.set()
         await clock.sleep(1)

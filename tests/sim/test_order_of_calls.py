@@ -1,4 +1,4 @@
-"""The order of the calls of document 0, as a coordinator and a store see them (S0.26 to S0.37)."""
+"""The order of the calls of placement claim, as a coordinator and a store see them (S0.26 to S0.37)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from rota.backends.memory import MemoryStore
-from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.config import PlacementConfig
-from rota.coordination.notice import notify
-from rota.coordination.peers import read_peer
+from rota.coordinators.memory import MemoryCoordinator
+from rota.coordinators.recipes.notice import notify
+from rota.coordinators.recipes.peers import read_peer
 from rota.core.define import Delete
-from rota.loops.placement.attendant import Attendant
-from rota.loops.placement.claimer import Claimer
+from rota.loops.placer.claim import ClaimPlacer, read_limit
+from rota.loops.placer.cluster_view import ClusterView
+from rota.loops.placer.session_keeper import SessionKeeper
 from rota.model.cluster import Drain, Drains, Peer, Role
 from rota.sim.loop import SimClock, SimLoop, simulate
+from rota.storage.memory import MemoryStore
 from tests.factories import a_definition
 from tests.sim.test_scheduler import define
 
@@ -61,7 +62,7 @@ class Listed(MemoryStore):
         return await super().drains()
 
 
-Scene = Callable[[Listed, Recorder, Claimer, list[str]], Coroutine[Any, Any, None]]
+Scene = Callable[[Listed, Recorder, ClaimPlacer, list[str]], Coroutine[Any, Any, None]]
 
 
 def scene(main: Scene, *, jobs: int) -> None:
@@ -73,14 +74,18 @@ def scene(main: Scene, *, jobs: int) -> None:
         store.calls = calls
         await define(store, [a_definition() for _ in range(jobs)])
         coordinator = Recorder(store, clock, calls)
-        attendant = Attendant(
-            coordinator, clock, lambda: Peer(name="a", incarnation="1", address=ME, faults=2, alarm=1)
+        peer, view = (
+            Peer(name="a", incarnation="1", address=ME, faults=2, alarm=1),
+            ClusterView(store, coordinator, clock),
         )
-        claimer = Claimer(store, coordinator, clock, PlacementConfig(faults=2), attendant, order=sorted)
-        claimer.on_changed = lambda: calls.append("schedule")
-        claimer.on_acquired = lambda count: calls.append(f"acquired {count}, X={len(claimer.held)}")
-        attendant.on_entered, attendant.on_lost = claimer.wake, claimer.lose
-        tasks = [asyncio.create_task(it.run()) for it in (attendant, claimer)]
+        keeper = SessionKeeper(coordinator, clock, lambda: peer, limit=lambda: read_limit(view, 2))
+        claimer = ClaimPlacer(store, coordinator, clock, PlacementConfig(faults=2), keeper, view=view, order=sorted)
+        signals = keeper.signals
+        signals.ownership_changed.on(lambda: calls.append("schedule"))
+        signals.acquired.on(lambda count, held: calls.append(f"acquired {count}, X={held}"))
+        signals.session_began.on(claimer.wake)
+        signals.session_lost.on(claimer.lose)
+        tasks = [asyncio.create_task(it.run()) for it in (keeper, claimer)]
         await main(store, coordinator, claimer, calls)
         for task in tasks:
             task.cancel()
@@ -91,7 +96,7 @@ def scene(main: Scene, *, jobs: int) -> None:
 def test_a_scheduler_starts_in_the_order_of_the_document() -> None:
     """S0.26 to S0.31, S0.34, S0.36: register, n, M, balance, own listing, watch the list, grab, watch the jobs."""
 
-    async def main(store: Listed, coordinator: Recorder, claimer: Claimer, calls: list[str]) -> None:
+    async def main(store: Listed, coordinator: Recorder, claimer: ClaimPlacer, calls: list[str]) -> None:
         await asyncio.sleep(1)
         told = [call for call in calls if not call.startswith("read")]
         assert told[:5] == [
@@ -116,7 +121,7 @@ def test_a_scheduler_starts_in_the_order_of_the_document() -> None:
 def test_one_on_the_offline_list_grabs_nothing_and_one_taken_off_it_grabs_after_it_has_read_so() -> None:
     """S0.31 to S0.33, S0.37."""
 
-    async def main(store: Listed, coordinator: Recorder, claimer: Claimer, calls: list[str]) -> None:
+    async def main(store: Listed, coordinator: Recorder, claimer: ClaimPlacer, calls: list[str]) -> None:
         await store.drain([Drain(name="a", roles=(Role.SCHEDULER,))])
         await asyncio.sleep(20)
         assert not [call for call in calls if call.startswith("claim jobs")]
@@ -132,7 +137,7 @@ def test_one_on_the_offline_list_grabs_nothing_and_one_taken_off_it_grabs_after_
 def test_a_job_that_comes_is_acquired_and_one_that_goes_is_released() -> None:
     """S0.20, S0.21, S0.35, S0.38: N is read anew for every sweep."""
 
-    async def main(store: Listed, coordinator: Recorder, claimer: Claimer, calls: list[str]) -> None:
+    async def main(store: Listed, coordinator: Recorder, claimer: ClaimPlacer, calls: list[str]) -> None:
         await asyncio.sleep(5)
         calls.clear()
         new = a_definition("coming")

@@ -11,19 +11,20 @@ from typing import Any
 
 import pytest
 
-from rota.backends.memory import MemoryStore
-from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.config import PlacementConfig, SchedulerConfig
-from rota.coordination.notice import notify
-from rota.loops.placement.attendant import Attendant
-from rota.loops.placement.claimer import Claimer
-from rota.loops.placement.part import Part, take_part
-from rota.loops.placement.scoper import Scoper
+from rota.coordinators.memory import MemoryCoordinator
+from rota.coordinators.recipes.notice import notify
+from rota.loops.placer.claim import ClaimPlacer
+from rota.loops.placer.participation import Participation, participate
+from rota.loops.placer.scope import ScopePlacer
+from rota.loops.placer.session_keeper import SessionKeeper
 from rota.loops.scheduler import Scheduler
+from rota.loops.signals import Signals
 from rota.model.cluster import Drain, Peer, Role
 from rota.model.plan import RunFilter
 from rota.model.trigger import Every
 from rota.sim.loop import SimClock, SimLoop, simulate
+from rota.storage.memory import MemoryStore
 from tests.factories import a_definition, allow
 from tests.sim.test_scheduler import define
 
@@ -38,7 +39,7 @@ class Town:
         self._loop, self._seed, self._config = loop, seed, config
         self.clock = SimClock(loop, seed, name="store")
         self.store = MemoryStore(self.clock, actor="sim")
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, Participation] = {}
         self._started = 0
         self.fired: Counter[str] = Counter()
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
@@ -48,13 +49,14 @@ class Town:
         clock = SimClock(self._loop, self._seed, name=f"{name}-{self._started}")
         coordinator = MemoryCoordinator(self.store.realm, clock, ttl_s=SESSION_S)
         incarnation = clock.token()
-        attendant = Attendant(
-            coordinator, clock, lambda: Peer(name=name, incarnation=incarnation, address=f"{name}:7700", **peer)
+        told, signals = Peer(name=name, incarnation=incarnation, address=f"{name}:7700", **peer), Signals()
+        part = participate(self.store, coordinator, clock, self._config, lambda: told, signals=signals)
+        config = SchedulerConfig()
+        scheduler = Scheduler(
+            self.store, clock, config, ownership=part.placer, signals=signals, overdue_s=SESSION_S + 1
         )
-        part = take_part(self.store, coordinator, clock, self._config, attendant)
-        scheduler = Scheduler(self.store, clock, SchedulerConfig(), overdue_s=SESSION_S + 1)
-        scheduler.on_fired = lambda done: self.fired.update({name: len(done.runs)})
-        part.connect(scheduler, lambda: None)
+        signals.fired.on(lambda done: self.fired.update({name: len(done.runs)}))
+        signals.ownership_changed.on(scheduler.wake)
         self.parts[name] = part
         self._tasks[name] = [asyncio.create_task(it.run()) for it in (scheduler, *part.loops)]
 
@@ -71,7 +73,7 @@ class Town:
     async def owners(self, job_ids: range) -> dict[int, list[str]]:
         now = self.clock.wall()
         return {
-            job_id: [name for name, part in self.parts.items() if part.driver.owns(job_id, now)] for job_id in job_ids
+            job_id: [name for name, part in self.parts.items() if part.placer.owns(job_id, now)] for job_id in job_ids
         }
 
     async def late(self) -> float:
@@ -200,9 +202,9 @@ def test_a_drained_scheduler_gives_up_its_jobs_in_small_batches_and_can_be_calle
         for name in "ab":
             place.start(name)
         await asyncio.sleep(20)
-        a, b = place.parts["a"].driver, place.parts["b"].driver
-        assert isinstance(a, Claimer)
-        assert isinstance(b, Claimer)
+        a, b = place.parts["a"].placer, place.parts["b"].placer
+        assert isinstance(a, ClaimPlacer)
+        assert isinstance(b, ClaimPlacer)
         assert len(a.held) == 200
         await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,))])
         a.wake()
@@ -219,8 +221,8 @@ def test_a_drained_scheduler_gives_up_its_jobs_in_small_batches_and_can_be_calle
         place.kill("a")
         place.start("a")
         await asyncio.sleep(20)
-        again = place.parts["a"].driver
-        assert isinstance(again, Claimer)
+        again = place.parts["a"].placer
+        assert isinstance(again, ClaimPlacer)
         assert len(again.held) == 0
 
     town(main)
@@ -235,8 +237,8 @@ def test_jobs_whose_runs_are_not_over_stay_until_the_deadline() -> None:
         place.start("a")
         place.start("b")
         await asyncio.sleep(20)
-        a = place.parts["a"].driver
-        assert isinstance(a, Claimer)
+        a = place.parts["a"].placer
+        assert isinstance(a, ClaimPlacer)
         running = {run.job_id for run in await place.store.runs(RunFilter(limit=10**9))}
         deadline_at = place.clock.wall() + timedelta(seconds=60)
         await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,), deadline_at=deadline_at)])
@@ -257,9 +259,9 @@ def test_a_scheduler_that_shall_keep_some_is_back_when_it_has_no_more() -> None:
         place.start("b")
         await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
         await asyncio.sleep(30)
-        a, b = place.parts["a"].driver, place.parts["b"].driver
-        assert isinstance(a, Claimer)
-        assert isinstance(b, Claimer)
+        a, b = place.parts["a"].placer, place.parts["b"].placer
+        assert isinstance(a, ClaimPlacer)
+        assert isinstance(b, ClaimPlacer)
         assert (len(a.held), len(b.held)) == (15, 5)
         assert (await place.store.drains()).drains == ()
 
@@ -281,8 +283,8 @@ def test_nobody_goes_back_to_an_older_plan() -> None:
                 place.start("d")
             await asyncio.sleep(1)
             for name, part in place.parts.items():
-                assert isinstance(part.driver, Scoper)
-                seen[name].append(part.driver.epoch)
+                assert isinstance(part.placer, ScopePlacer)
+                seen[name].append(part.placer.epoch)
         for epochs in seen.values():
             assert epochs == sorted(epochs)
         assert seen["b"][-1] == seen["c"][-1] == seen["d"][-1] >= 3
@@ -296,7 +298,7 @@ def test_everybody_tells_the_range_that_it_acts_by() -> None:
         for name in "abc":
             place.start(name)
             await asyncio.sleep(2 * SESSION_S)
-        assert [part.attendant.peer.range for part in place.parts.values()] == ["1-3", "4-6", "7-"]
+        assert [part.keeper.peer.range for part in place.parts.values()] == ["1-3", "4-6", "7-"]
 
     town(main, kind="scope")
 
@@ -308,13 +310,13 @@ def test_who_shall_stop_without_a_coordinator_fires_only_while_its_claims_are_it
         clock = SimClock(loop, 1, name="a")
         coordinator = MemoryCoordinator(MemoryStore(clock, actor="sim").realm, clock, ttl_s=SESSION_S)
         peer = Peer(name="a", incarnation="1", address="a:7700")
-        attendant = Attendant(coordinator, clock, lambda: peer, on_lost="stop")
-        assert not attendant.may_fire, "it takes no part yet"
-        await attendant.once()
-        assert attendant.may_fire
+        keeper = SessionKeeper(coordinator, clock, lambda: peer, on_lost="stop")
+        assert not keeper.may_fire, "it takes no part yet"
+        await keeper.once()
+        assert keeper.may_fire
         await clock.sleep(SESSION_S + 1)
-        assert attendant.session is not None
-        assert not attendant.may_fire
+        assert keeper.session is not None
+        assert not keeper.may_fire
 
     simulate(main, seed=1)
 
@@ -328,9 +330,9 @@ def test_a_name_that_is_taken_fences_who_had_it() -> None:
         running = place._tasks["a"]
         place.start("a")
         await asyncio.sleep(20)
-        assert first.attendant.session is None
-        assert isinstance(first.driver, Claimer)
-        assert first.driver.held == frozenset()
+        assert first.keeper.session is None
+        assert isinstance(first.placer, ClaimPlacer)
+        assert first.placer.held == frozenset()
         assert {tuple(names) for names in (await place.owners(ids)).values()} == {("a",)}
         for task in running:
             task.cancel()
@@ -352,7 +354,9 @@ def test_what_a_scheduler_gives_up_it_does_not_take_back_though_others_are_slow_
         await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
         await notify(place.parts["a"].coordinator, place.clock, "drain")
         await asyncio.sleep(30)
-        held = {name: len(part.driver.held) for name, part in place.parts.items() if isinstance(part.driver, Claimer)}
+        held = {
+            name: len(part.placer.held) for name, part in place.parts.items() if isinstance(part.placer, ClaimPlacer)
+        }
         assert held == {"a": 15, "b": 5}
         assert (await place.store.drains()).drains == ()
 
@@ -366,8 +370,8 @@ def test_a_scheduler_that_nobody_can_relieve_is_back_after_a_session() -> None:
         await asyncio.sleep(10)
         await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
         await asyncio.sleep(40)
-        a = place.parts["a"].driver
-        assert isinstance(a, Claimer)
+        a = place.parts["a"].placer
+        assert isinstance(a, ClaimPlacer)
         assert len(a.held) == 20
         assert (await place.store.drains()).drains == ()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from rota.backends.memory import MemoryStore
 from rota.config import DispatchConfig
 from rota.loops.dispatcher import Dispatcher
 from rota.loops.identity import Identity
 from rota.model.states import ItemState
 from rota.model.work import Limit
 from rota.sim.loop import SimClock, SimLoop, simulate
+from rota.storage.memory import MemoryStore
 from tests.factories import a_node, an_assignment
 
 

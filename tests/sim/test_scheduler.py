@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rota.backends.memory import MemoryStore
 from rota.config import SchedulerConfig
 from rota.core.define import Apply
 from rota.errors import CommitUnknown, StoreUnavailable
@@ -20,6 +19,7 @@ from rota.model.plan import Committed, Rule, RunFilter, Upcoming
 from rota.model.run import Run
 from rota.model.trigger import Every
 from rota.sim.loop import EPOCH, SimClock, SimLoop, simulate
+from rota.storage.memory import MemoryStore
 from tests.factories import a_definition, allow, cron, put
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from rota.model.cluster import Placement
 from rota.sim.many import summed
-from rota.sim.plan import CALM_S, SECONDS, Kind, Mode, draw
-from rota.sim.verdict import Verdict, cases, shrunk, smallest, verdict
+from rota.sim.plan import CALM_S, SECONDS, FaultKind, Mode, draw
+from rota.sim.verdict import Case, Verdict, cases, shrunk, smallest, verdict
 from tests.sim.mutants import has_no_dead_mans_switch
 
 ROTA = str(Path(sys.executable).with_name("rota"))
@@ -78,12 +78,12 @@ def test_a_plan_has_what_it_promises(mode: Mode) -> None:
         assert scenario.nodes >= 3
         assert len(scenario.faults) >= 5
         last_s = CALM_S if mode is Mode.LIVENESS else SECONDS
-        passing = [it for it in scenario.faults if it.kind is not Kind.DRAIN]  # some are drained for good
+        passing = [it for it in scenario.faults if it.kind is not FaultKind.DRAIN]  # some are drained for good
         assert all(0 <= it.at_s <= it.until_s <= last_s + 1e-6 for it in passing)
         assert len(scenario.skews_s) == scenario.nodes + 1
-        assert all(abs(it.much) <= 0.01 for it in scenario.faults if it.kind is Kind.DRIFT)
+        assert all(abs(it.much) <= 0.01 for it in scenario.faults if it.kind is FaultKind.DRIFT)
     kinds = {it.kind for seed in range(300) for it in draw(seed, Placement.CLAIM, mode).faults}
-    assert kinds == set(Kind)
+    assert kinds == set(FaultKind)
 
 
 def test_the_smallest_part_that_still_fails_is_found() -> None:
@@ -107,15 +107,15 @@ def test_a_failing_plan_is_shrunk_to_what_matters(monkeypatch: pytest.MonkeyPatc
 
 
 HIDES_A_NODE = {
-    Kind.PAUSE_AGENT,
-    Kind.PAUSE_NODE,
-    Kind.CUT_STORE,
-    Kind.MUTE_STORE,
-    Kind.DEAF_STORE,
-    Kind.OUTAGE_STORE,
-    Kind.LOST_REPLIES,
-    Kind.SLOW,
-    Kind.SLOW_REPLIES,
+    FaultKind.PAUSE_AGENT,
+    FaultKind.PAUSE_NODE,
+    FaultKind.CUT_STORE,
+    FaultKind.MUTE_STORE,
+    FaultKind.DEAF_STORE,
+    FaultKind.OUTAGE_STORE,
+    FaultKind.LOST_REPLIES,
+    FaultKind.SLOW,
+    FaultKind.SLOW_REPLIES,
 }
 
 
@@ -130,3 +130,13 @@ def test_seeds_without_effect_do_not_count() -> None:
     total = summed([void, verdict(next(cases(1, None, None)))], 60.0)
     assert (total.seeds, total.void) == (1, 1)
     assert total.seeds_per_min == 1.0
+
+
+def test_some_seeds_have_transactions_under_way_at_the_same_time() -> None:
+    drawn = [Case(seed, Placement.CLAIM, Mode.SAFETY) for seed in range(1, 25)]
+    chosen = [it for it in drawn if draw(*it).interleaved]
+    assert 2 <= len(chosen) <= 12
+    found = [verdict(it) for it in chosen[:3]]
+    assert all(it.violations == () for it in found)
+    assert all(it.counts.lock_waits > 0 for it in found), "void: nobody waited for anybody"
+    assert verdict(chosen[0]).hash == found[0].hash

@@ -26,26 +26,29 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
         },
         "the Clock port's real implementation",
     ),
-    "backends/sql/sqlite.py": ({"time.sleep"}, "the thread of an SQLite file waits there for another process"),
+    "storage/sql/sqlite.py": ({"time.sleep"}, "the thread of an SQLite file waits there for another process"),
     "bench/fleet.py": ({"os.environ"}, "nodes of a benchmark get the settings of the process that starts them"),
     "bench/noop.py": ({"time.time_ns"}, "user code, as far as the product is concerned: it runs in a worker"),
-    "runners/worker/ticks.py": ({"time.monotonic"}, "the clock of a worker process, into which no port reaches"),
-    "runners/worker/process_state.py": (
+    "execution/worker/clock.py": ({"time.monotonic"}, "the clock of a worker process, into which no port reaches"),
+    "execution/worker/process_state.py": (
         {"os.environ", "os.environb", "time.tzname", "time.timezone", "time.tzset"},
         "what a task has changed in its process is put back after it",
     ),
-    "runners/worker/__main__.py": ({"os.environ"}, "a worker takes the number of its channel from its environment"),
+    "execution/worker/__main__.py": ({"os.environ"}, "a worker takes the number of its channel from its environment"),
     "virtual.py": ({"random.Random", "asyncio.sleep"}, "the Clock port in virtual time, seeded"),
     "system.py": ({"time.CLOCK_BOOTTIME", "time.CLOCK_MONOTONIC"}, "which clock there is depends on the system"),
-    "runners/boundary/switch.py": (
+    "execution/isolation/dead_mans_switch.py": (
         {"time.clock_gettime_ns"},
         "the dead-man's switch works without an agent, and so without its clock",
     ),
-    "runners/boundary/waiting.py": (
+    "execution/isolation/waiting.py": (
         {"time.monotonic", "time.time"},
         "bounded waits for the kernel, and when a process has started, in processes without an agent",
     ),
-    "runners/boundary/records.py": ({"secrets.token_hex"}, "a name of processes that outlive the one that made it up"),
+    "execution/isolation/records.py": (
+        {"secrets.token_hex"},
+        "a name of processes that outlive the one that made it up",
+    ),
     "sim/loop.py": ({"random.Random"}, "the order of callbacks, seeded"),
 }
 

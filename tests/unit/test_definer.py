@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from rota.backends.memory import MemoryStore
 from rota.config import DefinitionsConfig
 from rota.control import Control, sources_of
 from rota.definitions.loaded import Loaded
 from rota.errors import Problem, StoreUnavailable
 from rota.loops.definer import Definer
+from rota.model import tables
 from rota.model.job import Definition
 from rota.model.plan import JobFilter
 from rota.sim.loop import SimClock, SimLoop, simulate
+from rota.storage.memory import MemoryStore
 from tests.factories import a_definition
 
 
@@ -49,7 +50,7 @@ def applying(control: Control) -> Any:
 
 
 def names(store: MemoryStore) -> set[str]:
-    return {job.definition.name for job in store._jobs.values()}
+    return {row.name for row in store.tables.rows(tables.JOB)}
 
 
 def test_definitions_are_applied_at_start_on_change_and_in_a_sweep() -> None:

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from rota.errors import InvalidInput
-from rota.runners import descriptors
+from rota.execution import descriptors
 
-ASK = "from rota.runners.descriptors import raise_limit; print(raise_limit({seats}, 192))"
+ASK = "from rota.execution.descriptors import raise_limit; print(raise_limit({seats}, 192))"
 
 
 def raised(soft: int, hard: int, seats: int) -> str:

@@ -2,7 +2,7 @@
 
 A package imports itself and what its line lists, wherever in the file the import stands. A name with a dot lets only
 that module in; a line of its own says what one module may import besides the rest of its package. Only the command
-line lists `sim`; only the places that put a process together, `wiring`, `sim` and the testing kit, list backends; only
+line lists `sim`; only the places that put a process together, `wiring`, `sim` and the testing kit, list adapters; only
 the command line and the client list `wiring`.
 """
 
@@ -20,29 +20,60 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"model", "errors"},
     "ports": {"model", "errors"},
     "folders": set(),
-    "config": {"folders", "model", "errors"},
+    "settings": {"model"},
+    "config": {"settings", "folders", "model", "errors"},
     "system": set(),
     "waiting": set(),
     "clock": {"system"},
-    "backends": {"system", "ports", "model", "errors"},
-    "runners": {"system", "waiting", "ports", "model", "errors"},
-    "runners.worker": {"client.context", "client.collect", "client.modules", "model", "errors"},
-    "coordination": {"ports", "model", "errors"},
-    "loops": {"coordination", "waiting", "core", "ports", "model", "errors", "config"},
-    "definitions": {"core", "model", "errors"},
+    "server_url": {"errors"},
+    "transactions": {"core", "ports", "model", "errors"},
+    "storage": {"coordinators.memory", "server_url", "system", "transactions", "ports", "model", "errors"},
+    "coordinators": {"server_url", "ports", "model", "errors"},
+    "coordinators.memory": {"ports", "model", "errors"},
+    "coordinators.sql": {"storage.sql", "ports", "model", "errors"},
+    "coordinators.recipes": {"ports", "model", "errors"},
+    "plugins": {"errors"},
+    "execution": {"plugins", "system", "waiting", "ports", "model", "errors"},
+    "execution.kinds": {
+        "plugins",
+        "definitions.display",
+        "definitions.characters",
+        "definitions.params",
+        "model",
+        "errors",
+    },
+    "execution.worker": {"client.context", "client.collect", "client.modules", "model", "errors"},
+    "alarms": {"loops", "ports", "model", "errors"},
+    "alarms.rules": {"model", "errors"},
+    "alarms.words": {"model", "errors"},
+    "alarms.channels": {
+        "plugins",
+        "execution",
+        "definitions.requests",
+        "definitions.characters",
+        "definitions.display",
+        "ports",
+        "model",
+        "errors",
+    },
+    "loops": {"coordinators.recipes", "waiting", "core", "ports", "model", "errors", "config"},
+    "definitions": {"alarms.channels", "execution.kinds", "core", "model", "errors"},
+    "definitions.display": set(),
+    "definitions.characters": {"errors"},
+    "definitions.requests": {"model", "errors"},
+    "definitions.params": {"model"},
     "client": {"definitions", "control", "core", "model", "errors"},
     "client.asynchronous": {"control", "definitions", "config", "wiring", "ports", "model", "errors"},
-    "client.inline": {"runners.wire", "runners.worker", "ports", "model", "errors"},
-    "client.engine": {"virtual", "backends.memory", "loops", "config", "control", "ports", "model", "errors"},
+    "client.inline": {"execution.worker_protocol", "execution.kinds", "execution.worker", "ports", "model", "errors"},
+    "client.engine": {"virtual", "storage.memory", "node", "loops", "config", "control", "ports", "model", "errors"},
     "testing": {"client"},
     "virtual": set(),
-    "control": {"coordination", "definitions", "core", "ports", "model", "errors"},
+    "control": {"alarms.rules", "coordinators.recipes", "definitions", "core", "ports", "model", "errors"},
     "rest": {"control", "config", "model", "errors"},
     "version": set(),
-    "assembly": {
-        "rest",
+    "node": {
         "version",
-        "runners",
+        "alarms",
         "loops",
         "control",
         "definitions",
@@ -53,9 +84,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "errors",
     },
     "wiring": {
-        "assembly",
-        "backends",
-        "runners",
+        "node",
+        "rest",
+        "version",
+        "alarms",
+        "storage",
+        "coordinators",
+        "execution",
         "loops",
         "control",
         "definitions",
@@ -69,9 +104,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": {"control", "client", "loops", "config", "ports", "model", "errors"},
     "cli": {
         "control",
+        "settings",
         "config",
         "wiring",
-        "loops.host",
+        "loops.node_process",
         "bench",
         "sim",
         "core.preview",
@@ -82,6 +118,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "sim": {
         "virtual",
+        "node",
         "loops",
         "control",
         "definitions",
@@ -90,7 +127,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "config",
         "model",
         "errors",
-        "backends.memory",
+        "storage.memory",
+        "transactions",
+        "coordinators.memory",
     },
     "__main__": {"cli"},
     "__init__": {"version", "client", "definitions", "model", "errors"},
@@ -118,9 +157,9 @@ def test_the_table_has_no_circle() -> None:
         ("core/fire.py", "from .. import ports", "core/fire.py:1: core must not import rota.ports"),
         ("core/fire.py", "from ..ports import Store", "core/fire.py:1: core must not import rota.ports.Store"),
         ("core/fire.py", "def f():\n    import rota.ports", "core/fire.py:2: core must not import rota.ports"),
-        ("backends/sql/x.py", "import rota.core.fire", "backends/sql/x.py:1: backends must not import rota.core.fire"),
+        ("storage/sql/x.py", "import rota.core.fire", "storage/sql/x.py:1: storage must not import rota.core.fire"),
         ("cli/main.py", "from rota.loops import member", "cli/main.py:1: cli must not import rota.loops.member"),
-        ("loops/host.py", "import rota.sim", "loops/host.py:1: loops must not import rota.sim"),
+        ("loops/node_process.py", "import rota.sim", "loops/node_process.py:1: loops must not import rota.sim"),
         ("model/job.py", "from rota import App", "model/job.py:1: model must not import rota.App"),
         ("model/job.py", "import rota", "model/job.py:1: model must not import rota"),
         ("client/app.py", "import rota.wiring", "client/app.py:1: client must not import rota.wiring"),
@@ -134,11 +173,11 @@ def test_a_wrong_import_is_found_in_every_form(path: str, source: str, complaint
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("core/fire.py", "import datetime\nfrom rota.model.job import Job\nfrom rota.core import instants"),
-        ("core/fire.py", "from . import instants\nfrom ..model import job"),
+        ("core/fire.py", "import datetime\nfrom rota.model.job import Job\nfrom rota.core import owed"),
+        ("core/fire.py", "from . import owed\nfrom ..model import job"),
         ("core/__init__.py", "from .fire import fire"),
-        ("cli/main.py", "from rota.loops.host import run\nfrom rota.loops import host"),
-        ("wiring.py", "from rota.backends.sql import store"),
+        ("cli/main.py", "from rota.loops.node_process import run\nfrom rota.loops import node_process"),
+        ("wiring.py", "from rota.storage.sql import store"),
         ("client/asynchronous.py", "from rota.wiring import open_store\nfrom rota.client.app import App"),
         ("__init__.py", "from rota.client import App"),
     ],
@@ -196,3 +235,14 @@ def line_of(module: str) -> str:
     while module not in MAY_IMPORT and "." in module:
         module = module.rpartition(".")[0]
     return module
+
+
+def test_stores_know_no_policy() -> None:
+    """What follows from a policy is decided in `core/`, and asked for in `transactions/`."""
+    policies = {"OverlapPolicy", "OnExhausted", "MisfirePolicy", "Misfire", "Retry"}
+    found = [
+        f"{path.relative_to(SOURCE)}: {name}"
+        for path in sorted((SOURCE / "storage").rglob("*.py"))
+        for name in policies & {it.id for it in ast.walk(ast.parse(path.read_text())) if isinstance(it, ast.Name)}
+    ]
+    assert found == []

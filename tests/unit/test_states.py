@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rota.backends.record import NewIds, rows
 from rota.model.plan import Plan, RunMove
 from rota.model.run import Event
 from rota.model.states import ITEM_MOVES, RUN_MOVES, ItemState, RunState
+from rota.transactions.record import NewIds, rows
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from rota import system
-from rota.backends.sql import connect
-from rota.runners import machine
-from rota.runners.boundary import procfs, ps, wire
-from tests.runners.boundary.rig import wait_until
+from rota.execution import machine_load
+from rota.execution.isolation import packets, procfs, ps
+from rota.storage.sql import connect
+from tests.execution.isolation.rig import wait_until
 
 
 def test_ps_tells_of_a_process_what_proc_does() -> None:
     before = int(time.time())
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as child:
         after = int(time.time())
-        wait_until(lambda: _sleeps(child.pid), "it sleeps", lambda: procfs.see(child.pid))
-        told, shown = ps.see(child.pid), procfs.see(child.pid)
+        wait_until(lambda: _sleeps(child.pid), "it sleeps", lambda: procfs.find(child.pid))
+        told, shown = ps.find(child.pid), procfs.find(child.pid)
         child.kill()
     assert told is not None
     assert shown is not None
@@ -30,11 +30,11 @@ def test_ps_tells_of_a_process_what_proc_does() -> None:
     assert (told.state, told.parent, told.group) == (shown.state, shown.parent, shown.group)
     assert any(ps.same_start(told.ticks, second) for second in range(before, after + 1))
     assert not ps.same_start(told.ticks, after + 60)
-    assert ps.see(child.pid) is None
+    assert ps.find(child.pid) is None
 
 
 def _sleeps(pid: int) -> bool:
-    seen = procfs.see(pid)
+    seen = procfs.find(pid)
     return seen is not None and seen.state == "S"
 
 
@@ -63,7 +63,7 @@ def test_the_file_system_of_a_path_is_known_by_what_mount_prints(path: str, kind
 def test_the_load_stands_for_ticks_that_nobody_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (0.5 * (os.cpu_count() or 1), 0.0, 0.0))
     now = [0.0]
-    measured = machine.Machine(lambda: now[0], machine.Load(lambda: now[0]).ticks)
+    measured = machine_load.MachineLoad(lambda: now[0], machine_load.LoadTicks(lambda: now[0]).ticks)
     now[0] = 1.0
     assert measured.cpu() == pytest.approx(0.5, abs=0.01)
 
@@ -71,23 +71,23 @@ def test_the_load_stands_for_ticks_that_nobody_counts(monkeypatch: pytest.Monkey
 @pytest.fixture
 def stream(monkeypatch: pytest.MonkeyPatch) -> tuple[socket.socket, socket.socket]:
     monkeypatch.setattr(system, "IS_LINUX", False)
-    return wire.pair()
+    return packets.pair()
 
 
 def test_packets_in_a_stream_stay_apart_and_keep_their_descriptors(stream: tuple[socket.socket, socket.socket]) -> None:
     near, far = stream
     with near, far:
         read, write = os.pipe()
-        wire.send(near, {"n": 1})
-        wire.send(near, {"n": 2}, (read,))
-        wire.send(near, {"n": "ü" * 10_000})
-        assert wire.receive(far) == ({"n": 1}, [])
-        message, [copy] = wire.receive(far)
+        packets.send(near, {"n": 1})
+        packets.send(near, {"n": 2}, (read,))
+        packets.send(near, {"n": "ü" * 10_000})
+        assert packets.receive(far) == ({"n": 1}, [])
+        message, [copy] = packets.receive(far)
         assert message == {"n": 2}
         assert not os.get_inheritable(copy)
-        assert wire.receive(far) == ({"n": "ü" * 10_000}, [])
+        assert packets.receive(far) == ({"n": "ü" * 10_000}, [])
         near.close()
-        assert wire.receive(far) == (None, [])
+        assert packets.receive(far) == (None, [])
         for descriptor in (read, write, copy):
             os.close(descriptor)
 
@@ -97,6 +97,6 @@ def test_a_link_that_took_a_part_of_a_packet_is_ended(stream: tuple[socket.socke
     with near, far:
         near.setblocking(False)
         with pytest.raises(OSError, match="the other side does not listen"):
-            wire.send(near, {"text": "x" * 10_000_000})
+            packets.send(near, {"text": "x" * 10_000_000})
         far.settimeout(10)
-        assert wire.receive(far) == (None, [])
+        assert packets.receive(far) == (None, [])

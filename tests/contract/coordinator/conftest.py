@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import pytest
 
-from rota.backends.etcd import bounds, gateway
-from rota.backends.sql import coordinator as sql
-from rota.backends.zookeeper import coordinator as zookeeper
 from rota.clock import SystemClock
 from rota.config import CoordinatorConfig
+from rota.coordinators.etcd import bounds, gateway
+from rota.coordinators.sql import coordinator as sql
+from rota.coordinators.zookeeper import coordinator as zookeeper
 from rota.errors import SessionLost
 from rota.ports import Coordinator, Store
 from rota.wiring import open_coordinator, open_store

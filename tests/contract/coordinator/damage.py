@@ -13,12 +13,12 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 from sqlalchemy import Connection, delete, insert, select, update
 
-from rota.backends.memory.coordinator import MemoryCoordinator
-from rota.backends.sql import schema
-from rota.backends.sql.coordinator import SqlCoordinator
+from rota.coordinators.memory import MemoryCoordinator
+from rota.coordinators.sql.coordinator import SqlCoordinator
 from rota.model.entry import Entry, folder_of
 from rota.model.folders import CLAIMED, LASTING
 from rota.ports import Coordinator
+from rota.storage.sql import schema
 
 GARBLED = '{"epoch": "x'
 SESSION, COUNTER = ".session/", ".counter"

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from rota.coordination.election import LEADER
-from rota.coordination.peers import read_member, read_plan
+from rota.coordinators.recipes.election import LEADER
+from rota.coordinators.recipes.peers import read_member, read_plan
 from rota.core.placement.beat import lock_key, tick_of
 from rota.core.placement.layout import wrong
-from rota.loops.placement.claimer import Claimer
-from rota.loops.placement.part import Part
-from rota.loops.placement.scoper import Scoper
+from rota.loops.placer.claim import ClaimPlacer
+from rota.loops.placer.participation import Participation
+from rota.loops.placer.scope import ScopePlacer
 from rota.model.cluster import Handover, Peer, ScopePlan, Strategy
 from rota.model.cluster import Part as Span
 from rota.model.entry import Entry
@@ -93,7 +93,7 @@ def foreign(key: str) -> str:
 
 
 async def faults(
-    parts: Mapping[str, Part], coordinator: Coordinator, store: Store, jobs: Sequence[int], beat_s: float
+    parts: Mapping[str, Participation], coordinator: Coordinator, store: Store, jobs: Sequence[int], beat_s: float
 ) -> list[str]:
     """What is not as it should be in a cluster in which nothing happens."""
     return [
@@ -110,38 +110,38 @@ async def _wrong(coordinator: Coordinator):  # type: ignore[no-untyped-def]
         yield it
 
 
-async def _untold(parts: Mapping[str, Part], coordinator: Coordinator):  # type: ignore[no-untyped-def]
+async def _untold(parts: Mapping[str, Participation], coordinator: Coordinator):  # type: ignore[no-untyped-def]
     for name, part in parts.items():
         entry = await coordinator.get(f"{LIVE}/{name}")
-        if entry is None or read_member(entry) != part.attendant.peer:
-            yield f"{LIVE}/{name} is {entry}, and not {part.attendant.peer}"
-        if part.attendant.session is None:
+        if entry is None or read_member(entry) != part.keeper.peer:
+            yield f"{LIVE}/{name} is {entry}, and not {part.keeper.peer}"
+        if part.keeper.session is None:
             yield f"{name} does not take part"
         listed = await coordinator.get(f"{ALL}/{name}")
-        if listed is None or listed.value != part.attendant.enlisted:
+        if listed is None or listed.value != part.keeper.enlisted:
             yield f"{ALL}/{name} is {listed}"
 
 
-def _unowned(parts: Mapping[str, Part], jobs: Sequence[int], now: datetime, beat_s: float) -> Iterator[str]:
+def _unowned(parts: Mapping[str, Participation], jobs: Sequence[int], now: datetime, beat_s: float) -> Iterator[str]:
     for job_id in jobs:
-        owners = [name for name, part in parts.items() if part.driver.owns(job_id, now)]
+        owners = [name for name, part in parts.items() if part.placer.owns(job_id, now)]
         if len(owners) != 1:
             yield f"job {job_id} is of {owners}"
     for name, part in parts.items():
-        if isinstance(part.driver, Claimer) and part.attendant.peer.held != len(part.driver.held):
-            yield f"{name} tells {part.attendant.peer.held} jobs, and has {len(part.driver.held)}"
+        if isinstance(part.placer, ClaimPlacer) and part.keeper.peer.held != len(part.placer.held):
+            yield f"{name} tells {part.keeper.peer.held} jobs, and has {len(part.placer.held)}"
 
 
-async def _unplanned(parts: Mapping[str, Part], coordinator: Coordinator):  # type: ignore[no-untyped-def]
-    if not any(isinstance(part.driver, Scoper) for part in parts.values()):
+async def _unplanned(parts: Mapping[str, Participation], coordinator: Coordinator):  # type: ignore[no-untyped-def]
+    if not any(isinstance(part.placer, ScopePlacer) for part in parts.values()):
         return
     plan = read_plan(await coordinator.get(LIVE))
     if plan is None or set(plan.names) != set(parts):
         yield f"the plan is {plan}"
         return
     for name, part in parts.items():
-        if isinstance(part.driver, Scoper) and part.driver._plan != plan:
-            yield f"{name} acts by {part.driver._plan}, and the plan is {plan}"
+        if isinstance(part.placer, ScopePlacer) and part.placer._plan != plan:
+            yield f"{name} acts by {part.placer._plan}, and the plan is {plan}"
 
 
 def _shifted(parts: tuple[Span, ...]) -> tuple[Span, ...]:

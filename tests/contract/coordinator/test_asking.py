@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rota.backends.memory import MemoryStore
 from rota.clock import SystemClock
 from rota.control import Control
-from rota.coordination.handover import read_handover
+from rota.coordinators.recipes.handover import read_handover
 from rota.core.define import Apply
 from rota.model.cluster import Handover, Peer, Placement
 from rota.model.value import encode
 from rota.ports import Coordinator
+from rota.storage.memory import MemoryStore
 from tests.contract.coordinator.conftest import Clients
 from tests.factories import a_definition
 

@@ -1,4 +1,4 @@
-"""Claims: one owner, numbers that only rise, batches (S0.6, S0.36, design section 5)."""
+"""Claims: one owner, numbers that only rise, batches (S0.6, S0.36, docs/coordinators.md)."""
 
 from __future__ import annotations
 

@@ -14,10 +14,9 @@ import pytest
 from rota.clock import SystemClock
 from rota.config import CoordinatorConfig, PlacementConfig, SchedulerConfig
 from rota.control import Control
-from rota.loops.placement.attendant import Attendant
-from rota.loops.placement.auditor import Auditor
-from rota.loops.placement.part import Part, driver
+from rota.loops.placer.participation import Participation, participate
 from rota.loops.scheduler import Scheduler
+from rota.loops.signals import Signals
 from rota.model.cluster import Peer, Placement
 from rota.model.plan import RunFilter
 from rota.model.trigger import Every
@@ -32,7 +31,7 @@ from tests.sim.test_scheduler import define
 COORDINATORS = ("memory", "sqlite", "postgresql", "mariadb", "zookeeper", "etcd")
 PLACEMENTS = ("claim", "scope", "beat")
 SESSION_S = 2.0
-AUDIT_S = 0.5
+REPAIR_S = 0.5
 BEAT_S = 4.0
 BACK_S = 60.0
 JOBS = 6
@@ -43,7 +42,7 @@ class Place:
 
     def __init__(self, stack: AsyncExitStack, store: Store, where: CoordinatorConfig, damage: Damage | None) -> None:
         self._stack, self._where, self.store = stack, where, store
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, Participation] = {}
         self.watcher = self.client()
         self.damage = damage or damage_of(self.watcher)
         self.placement = ""
@@ -71,15 +70,14 @@ class Place:
             faults=config.faults,
             alarm=config.alarm,
         )
-        attendant = Attendant(coordinator, clock, lambda: told)
-        self.parts[name] = part = Part(
-            coordinator=coordinator,
-            attendant=attendant,
-            driver=driver(self.store, coordinator, clock, config, attendant),
-            auditor=Auditor(self.store, coordinator, clock, attendant, every_s=AUDIT_S),
+        signals = Signals()
+        self.parts[name] = part = participate(
+            self.store, coordinator, clock, config, lambda: told, signals=signals, repair_s=REPAIR_S
         )
-        scheduler = Scheduler(self.store, clock, SchedulerConfig(), overdue_s=SESSION_S + 1)
-        part.connect(scheduler, lambda: None)
+        scheduler = Scheduler(
+            self.store, clock, SchedulerConfig(), ownership=part.placer, signals=signals, overdue_s=SESSION_S + 1
+        )
+        signals.ownership_changed.on(scheduler.wake)
         tasks = [asyncio.create_task(it.run()) for it in (scheduler, *part.loops)]
         self._stack.push_async_callback(self._end, tasks)
 

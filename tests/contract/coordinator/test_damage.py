@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rota.backends.sql.coordinator import SqlCoordinator
+from rota.coordinators.sql.coordinator import SqlCoordinator
 from rota.ports import Coordinator
 from tests.contract.coordinator.damage import SESSION, MemoryDamage, SqlDamage, damage_of
 

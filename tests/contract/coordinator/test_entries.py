@@ -1,4 +1,4 @@
-"""Entries that last: compare-and-set, folders, values (S0.5, S4.2, design section 5)."""
+"""Entries that last: compare-and-set, folders, values (S0.5, S4.2, docs/coordinators.md)."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from rota.backends.etcd import EtcdCoordinator, gateway, reading
-from rota.backends.etcd.wire import Range, Ranged
 from rota.clock import SystemClock
-from rota.coordination.election import LEADER, Election
+from rota.coordinators.etcd import EtcdCoordinator, gateway, reading
+from rota.coordinators.etcd.wire import Range, Ranged
+from rota.coordinators.recipes.election import LEADER, Election
 from rota.errors import CoordinatorRefused, CoordinatorUnavailable, InvalidInput, SessionLost
 from tests.conftest import installed
 from tests.contract.coordinator.test_listen import Ear
@@ -375,7 +375,7 @@ async def test_a_wrong_url_is_refused_and_not_repeated(url: str) -> None:
 
 async def test_without_aiohttp_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    monkeypatch.delitem(sys.modules, "rota.backends.etcd.gateway")
+    monkeypatch.delitem(sys.modules, "rota.coordinators.etcd.gateway")
     with pytest.raises(CoordinatorRefused, match=r"pip install 'rota\[etcd\]'"):
         EtcdCoordinator("etcd://a:1", SystemClock(), namespace=NAMESPACE, ttl_s=2)
 

@@ -13,17 +13,18 @@ import pytest
 from sqlalchemy import Connection, Engine, event, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from rota.backends.sql import coordinator as coordinator_module
-from rota.backends.sql import schema
-from rota.backends.sql.bells import concerns, topics_of
-from rota.backends.sql.coordinator import SqlCoordinator
-from rota.backends.sql.database import Database, FileDatabase, ServerDatabase
-from rota.backends.sql.store import SqlStore
 from rota.clock import SystemClock
+from rota.coordinators.sql import coordinator as coordinator_module
+from rota.coordinators.sql.bells import concerns, topics_of
+from rota.coordinators.sql.coordinator import SqlCoordinator
 from rota.errors import CoordinatorUnavailable, SessionLost
 from rota.model.entry import VALUE_MAX
 from rota.model.moment import micros
 from rota.ports import Coordinator, Store
+from rota.storage.sql import schema
+from rota.storage.sql.database import Database, FileDatabase, ServerDatabase
+from rota.storage.sql.store import SqlStore
+from rota.wiring import own_coordinator
 from tests.contract.conftest import Line
 from tests.contract.coordinator.conftest import Clients
 from tests.contract.coordinator.test_listen import Ear
@@ -47,7 +48,7 @@ def patient_verbs() -> None:
 
 def of(store: Store, ttl_s: float = 30.0) -> SqlCoordinator:
     assert isinstance(store, SqlStore)
-    return store.coordinator(SystemClock(), ttl_s=ttl_s)
+    return own_coordinator(store, SystemClock(), ttl_s=ttl_s)
 
 
 async def let_time_pass(coordinator: Coordinator) -> None:

@@ -18,9 +18,9 @@ import pytest
 from kazoo.client import KazooClient
 from structlog.testing import capture_logs
 
-from rota.backends.zookeeper import ZooKeeperCoordinator
 from rota.clock import SystemClock
-from rota.coordination.election import LEADER, Election
+from rota.coordinators.recipes.election import LEADER, Election
+from rota.coordinators.zookeeper import ZooKeeperCoordinator
 from rota.errors import CoordinatorRefused, CoordinatorUnavailable, InvalidInput, SessionLost
 from tests.conftest import installed
 from tests.contract.coordinator.test_listen import Ear
@@ -435,6 +435,6 @@ def test_a_wrong_namespace_is_refused() -> None:
 def test_a_missing_driver_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kazoo", None)
     for module in ("links", "link", "wire"):
-        monkeypatch.delitem(sys.modules, f"rota.backends.zookeeper.{module}", raising=False)
+        monkeypatch.delitem(sys.modules, f"rota.coordinators.zookeeper.{module}", raising=False)
     with pytest.raises(CoordinatorRefused, match=r"pip install 'rota\[zookeeper\]'"):
         ZooKeeperCoordinator("zookeeper://host:2181", SystemClock(), namespace="rota", ttl_s=4.0)

@@ -12,7 +12,7 @@ from rota.model.moment import micros
 from rota.model.node import NewNode, Node, NodeState
 from rota.model.node import Place as Host
 from rota.model.run import Item, Run
-from rota.model.standing import Place, Standing
+from rota.model.standing import ItemStanding, Standing
 from rota.model.states import Cause, ItemState, RunState, SkipReason
 from rota.model.work import GLOBAL, Lane, Limit, Queued, Rate
 
@@ -40,11 +40,11 @@ def a_run(**fields: Any) -> Run:
     )
 
 
-def a_place(*, lane: Lane = LANE, ahead: int = 0, ahead_in_quota: int = 0, **queued: Any) -> Place:
+def a_place(*, lane: Lane = LANE, ahead: int = 0, ahead_in_quota: int = 0, **queued: Any) -> ItemStanding:
     item = Item(id=8, run_id=7, task="main", index=0, state=ItemState.READY, not_before_at=NOW, start_by_at=NOW)
     seen = {"item_id": 8, "run_id": 7, "job_id": 1, "lane_id": 1, "state": ItemState.READY}
     due = {"start_by_at": NOW, "not_before_at": NOW}
-    return Place(
+    return ItemStanding(
         item=item, queued=Queued(**{**seen, **due, **queued}), lane=lane, ahead=ahead, ahead_in_quota=ahead_in_quota
     )
 
@@ -56,7 +56,7 @@ def a_node(name: str = "berlin", node_id: int = 1, **fields: Any) -> Node:
     return Node(id=node_id, joined=joined, state=state, joined_at=NOW, lease_until=until)
 
 
-def told(*places: Place, **fields: Any) -> tuple[Reason, ...]:
+def told(*places: ItemStanding, **fields: Any) -> tuple[Reason, ...]:
     seen = {"now": NOW, "run": a_run(), "nodes": (a_node(),), **fields}
     return explain(Standing(places=places, **seen))
 
@@ -80,7 +80,7 @@ def test_nothing_is_said_of_a_run_that_is_not_there() -> None:
     assert told(run=None) == ()
 
 
-TABLE: list[tuple[str, Place, dict[str, Any], Why, str]] = [
+TABLE: list[tuple[str, ItemStanding, dict[str, Any], Why, str]] = [
     (
         "not due",
         a_place(not_before_at=SOON),
@@ -261,7 +261,7 @@ TABLE: list[tuple[str, Place, dict[str, Any], Why, str]] = [
 
 
 @pytest.mark.parametrize(("place", "fields", "why", "text"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_every_hindrance_has_its_words(place: Place, fields: dict[str, Any], why: Why, text: str) -> None:
+def test_every_hindrance_has_its_words(place: ItemStanding, fields: dict[str, Any], why: Why, text: str) -> None:
     (reason,) = told(place, **fields)
     assert (reason.why, reason.text) == (why, text)
     assert (reason.item_id, reason.task, reason.index) == (8, "main", 0)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from rota.core.conclude import conclude
 from rota.core.define import Apply, Pause, Resume, Sources, compare
 from rota.core.fire import Fire, settle
-from rota.core.instants import upcoming
 from rota.core.overlap import Floor
 from rota.core.owed import SLOTS_MAX, first_instant, owed, seed_of
 from rota.core.preview import preview
+from rota.core.time.instants import upcoming
 from rota.model.job import Definition, Job, Misfire, MisfirePolicy
 from rota.model.plan import Crowd, Facts, NewRun, Plan
 from rota.model.states import JobState, RunState, SkipReason

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rota.core.reach import checked, failures, is_answer_of, is_loopback, unreachable
-from rota.model.node import Answer, NewNode, Node, NodeState, Place
+from rota.model.node import NewNode, Node, NodeState, PingAnswer, Place
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HERE = Place(host="h1", boot_id="b1", pid_namespace="n", pid=1, pid_started=1)
@@ -39,14 +39,14 @@ def test_only_an_address_that_could_lead_to_the_node_is_asked(node: Node, is_che
 @pytest.mark.parametrize(
     ("answer", "is_its"),
     [
-        (Answer(node="b", id=7), True),
-        (Answer(node="b"), True),
-        (Answer(node="a", id=7), False),
-        (Answer(node="b", id=8), False),
+        (PingAnswer(node="b", id=7), True),
+        (PingAnswer(node="b"), True),
+        (PingAnswer(node="a", id=7), False),
+        (PingAnswer(node="b", id=8), False),
         (None, False),
     ],
 )
-def test_a_stranger_at_its_address_is_a_failed_check(answer: Answer | None, is_its: bool) -> None:
+def test_a_stranger_at_its_address_is_a_failed_check(answer: PingAnswer | None, is_its: bool) -> None:
     assert is_answer_of(a_node("b", "10.0.0.2:7700", id_=7), answer) is is_its
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import rota
-from rota.backends.memory import MemoryStore
 from rota.clock import SystemClock
 from rota.control import Control
 from rota.definitions.alarm import job_alarms, written
 from rota.definitions.document import read_yaml
 from rota.model.alarm import AlarmKind
 from rota.model.job import Definition
+from rota.storage.memory import MemoryStore
 
 TODAY = date(2026, 1, 1)
 FILE = """

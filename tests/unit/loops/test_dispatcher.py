@@ -3,14 +3,14 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from rota.backends.memory import MemoryStore
 from rota.clock import SystemClock
 from rota.config import DispatchConfig
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.loops.dispatcher import Dispatcher
 from rota.loops.identity import Identity
 from rota.model.dispatch import Board, Round
 from rota.model.work import GLOBAL, Limit
+from rota.storage.memory import MemoryStore
 from tests.factories import a_node, an_assignment, an_end
 
 

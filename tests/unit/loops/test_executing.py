@@ -7,30 +7,29 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from rota.backends.memory import MemoryStore
-from rota.backends.memory.coordinator import MemoryCoordinator
 from rota.cli.serve import Stopping, stop_by_signal
 from rota.clock import SystemClock
 from rota.config import ExecutorConfig, LeaseConfig, PlacementConfig
-from rota.core.dispatch import Rounds
+from rota.coordinators.memory import MemoryCoordinator
+from rota.core.dispatch.board import Rounds
 from rota.errors import InvalidInput
+from rota.execution.log_directory import DirectoryLogs
+from rota.execution.runner import ProcessRunner
+from rota.execution.runner_settings import RunnerSettings
 from rota.loops.executor import Executor
-from rota.loops.host import Execution, Host
 from rota.loops.identity import Identity
-from rota.loops.live import Live
+from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.member import Member
-from rota.loops.placement.attendant import Attendant
-from rota.loops.placement.part import Part, take_part
+from rota.loops.node_process import Execution, NodeProcess
+from rota.loops.placer.participation import Participation, participate
 from rota.model.cluster import Peer
 from rota.model.dispatch import Arrival, ArrivalKind, Ready
 from rota.model.node import Joined, NewNode
 from rota.model.work import Attempt, Lane, Limit
 from rota.rest.app import app
 from rota.rest.door import Door
-from rota.runners.crew import ProcessCrew
-from rota.runners.logs import DirectoryLogs
-from rota.runners.settings import CrewSettings
+from rota.storage.memory import MemoryStore
 from tests.factories import a_new_node, a_node, an_assignment
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -89,7 +88,7 @@ async def test_an_assignment_that_is_pushed_out_by_its_own_batch_is_still_loaded
 
 
 def test_the_late_answer_about_an_attempt_leaves_the_next_one_alone() -> None:
-    live = Live()
+    live = AttemptsInHand()
     first, second = an_attempt(7, 1), an_attempt(7, 2)
     live.add([first])
     live.add([second])
@@ -124,7 +123,7 @@ async def test_a_newcomer_waits_while_a_node_of_its_name_may_be_alive() -> None:
         for _ in range(3):
             await second.once()
     assert second._identity.id is None
-    assert [line["event"].partition(":")[0] for line in lines] == ["node.name_is_held"], "told once"
+    assert [line["event"] for line in lines] == ["node.name_held"], "told once"
     await first.once()
     assert first._identity.id is not None, "its work goes on"
     await store.leave(first._identity.id)
@@ -132,19 +131,21 @@ async def test_a_newcomer_waits_while_a_node_of_its_name_may_be_alive() -> None:
     assert second._identity.id is not None
 
 
-async def test_a_node_whose_crew_cannot_open_closes_its_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_whose_runner_cannot_open_closes_its_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    store, live, identity = MemoryStore(SystemClock(), actor="test"), Live(), Identity("a")
-    crew = ProcessCrew(CrewSettings(node="a", state_dir=str(tmp_path / "state")), DirectoryLogs(tmp_path / "logs"))
-    executor = Executor(store, SystemClock(), ExecutorConfig(), identity, crew, live, Loader(store))
+    store, live, identity = MemoryStore(SystemClock(), actor="test"), AttemptsInHand(), Identity("a")
+    runner = ProcessRunner(
+        RunnerSettings(node="a", state_dir=str(tmp_path / "state")), DirectoryLogs(tmp_path / "logs")
+    )
+    executor = Executor(store, SystemClock(), ExecutorConfig(), identity, runner, live, Loader(store))
     door = Door(app("a", "1", lambda: None), "127.0.0.1:0")
-    host = Host(
+    host = NodeProcess(
         store=store,
         identity=identity,
         member=a_member(store, "a"),
         firing=(),
         working=(),
-        execution=Execution(crew=crew, live=live, executor=executor),
+        execution=Execution(runner=runner, in_hand=live, executor=executor),
         door=door,
     )
     with pytest.raises(InvalidInput, match=r"^TMPDIR: "):
@@ -153,22 +154,24 @@ async def test_a_node_whose_crew_cannot_open_closes_its_door(tmp_path: Path, mon
         await asyncio.open_connection(*door.address.split(":"))
 
 
-def an_executing_host(store: MemoryStore, folder: Path, part: Part | None = None) -> tuple[Host, Execution]:
-    identity, live = Identity("a"), Live()
-    crew = ProcessCrew(CrewSettings(node="a", state_dir=str(folder / "state")), DirectoryLogs(folder / "logs"))
-    executor = Executor(store, SystemClock(), ExecutorConfig(), identity, crew, live, Loader(store))
+def an_executing_host(
+    store: MemoryStore, folder: Path, part: Participation | None = None
+) -> tuple[NodeProcess, Execution]:
+    identity, live = Identity("a"), AttemptsInHand()
+    runner = ProcessRunner(RunnerSettings(node="a", state_dir=str(folder / "state")), DirectoryLogs(folder / "logs"))
+    executor = Executor(store, SystemClock(), ExecutorConfig(), identity, runner, live, Loader(store))
     member = Member(
-        store, SystemClock(), LeaseConfig(), identity, crew, describe=lambda token: a_new_node("a", seats=10)
+        store, SystemClock(), LeaseConfig(), identity, runner, describe=lambda token: a_new_node("a", seats=10)
     )
-    execution = Execution(crew=crew, live=live, executor=executor)
-    host = Host(
+    execution = Execution(runner=runner, in_hand=live, executor=executor)
+    host = NodeProcess(
         store=store,
         identity=identity,
         member=member,
         firing=(),
         working=[executor],
         execution=execution,
-        part=part,
+        participation=part,
     )
     return host, execution
 
@@ -191,7 +194,7 @@ async def test_a_node_told_to_stop_while_a_round_gives_it_work_says_that_it_wait
         stopping.stop()
         assert said.empty()
         assert await said.get() == f"stopping: waits for run {run.id} (acme) to end; once more ends it at once"
-        execution.live.settled(list(host.in_hand))
+        execution.in_hand.settled(list(host.in_hand))
     assert said.empty(), "it is said once"
 
 
@@ -222,8 +225,8 @@ class SlowToClose(MemoryCoordinator):
 async def test_a_node_told_to_stop_before_it_has_joined_ends_even_if_it_joins_meanwhile(tmp_path: Path) -> None:
     store = SlowToLetIn()
     coordinator = SlowToClose(store)
-    attendant = Attendant(coordinator, SystemClock(), lambda: Peer(name="a", incarnation="1", address="127.0.0.1:7700"))
-    part = take_part(store, coordinator, SystemClock(), PlacementConfig(), attendant)
+    peer = Peer(name="a", incarnation="1", address="127.0.0.1:7700")
+    part = participate(store, coordinator, SystemClock(), PlacementConfig(), lambda: peer)
     host, _ = an_executing_host(store, tmp_path, part)
     host.stop()
     async with asyncio.timeout(15), asyncio.TaskGroup() as group:
@@ -254,7 +257,7 @@ def test_what_finds_no_executor_is_looked_at_again_by_itself() -> None:
 
 async def test_what_is_in_hand_does_not_begin_again() -> None:
     """Its grant may have come both ways."""
-    live = Live()
+    live = AttemptsInHand()
     one, again = an_attempt(1, 1), an_attempt(1, 2)
     assert live.add([one, one]) == [one]
     assert live.add([one]) == []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from rota.backends.memory import MemoryStore
 from rota.clock import SystemClock
 from rota.config import LeaseConfig
-from rota.core.dispatch import Rounds
+from rota.core.dispatch.board import Rounds
 from rota.loops.identity import Identity
 from rota.loops.loader import Loader
 from rota.loops.rescuer import Rescuer
 from rota.model.states import ItemState
+from rota.storage.memory import MemoryStore
 from tests.factories import a_node, assigned
 
 LEASE_S, MARGIN_S = 10.0, 1.0

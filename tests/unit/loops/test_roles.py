@@ -10,23 +10,23 @@ from rota.clock import SystemClock
 from rota.config import config_of, load
 from rota.loops.dispatcher import Dispatcher
 from rota.loops.executor import Executor
-from rota.loops.host import Host
 from rota.loops.inspector import Inspector
+from rota.loops.node_process import NodeProcess
 from rota.loops.pruner import Pruner
 from rota.loops.scheduler import Scheduler
 from rota.model.cluster import UNREACHABLE_AFTER
 from rota.ports import Store
-from rota.wiring import node, open_store, scheduler
+from rota.wiring import node, open_store
 from tests.factories import a_node
 from tests.servers.ports import free_port
 
 
-async def a_host(folder: Path, roles: str) -> tuple[Store, Host]:
+async def a_host(folder: Path, roles: str) -> tuple[Store, NodeProcess]:
     settings = {"node.roles": roles, "executor.state_path": str(folder), "logs.path": str(folder / "logs")}
     config = config_of(load(flags={**settings, "node.name": "a", "node.listen": "127.0.0.1:0", "executor.seats": "2"}))
     clock = SystemClock()
     store = open_store("memory:", clock, actor="test")
-    return store, await node(store, clock, config, [], scheduler(store, clock, config))
+    return store, await node(store, clock, config, [])
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ async def a_host(folder: Path, roles: str) -> tuple[Store, Host]:
 async def test_a_node_does_what_its_roles_say(tmp_path: Path, *, roles: str, fires: bool, executes: bool) -> None:
     _, host = await a_host(tmp_path, roles)
     assert any(isinstance(it, Scheduler) for it in host.firing) == fires
-    assert (host.part is not None) == fires
+    assert (host.participation is not None) == fires
     assert any(isinstance(it, Executor) for it in host.working) == executes
     (pruner,) = (it for it in host.working if isinstance(it, Pruner))
     if not fires:

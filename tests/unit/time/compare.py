@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import NamedTuple
 
-from rota.core.instants import upcoming
+from rota.core.time.instants import upcoming
 from rota.model.trigger import Cron, Schedule
 from tests.oracles.time import Diary, Wanted, spans
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from rota.core.instants import upcoming
+from rota.core.time.instants import upcoming
 from rota.model.trigger import Cron, Schedule
 from tests.oracles.time import zone_info
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rota.core.instants import check
+from rota.core.time.instants import check
 from rota.errors import InvalidInput
 from rota.model.trigger import Calendar, Cron, Delay, Endless, Every, Manual, Once, Pace, Rule, Schedule, Window
 from tests.unit.time.factories import utc

@@ -7,7 +7,7 @@ from zoneinfo import available_timezones
 
 import pytest
 
-from rota.core.zones import WallClock, wall_clock, zone
+from rota.core.time.zones import WallClock, wall_clock, zone
 from rota.errors import InvalidInput
 from tests.unit.time.factories import NEW_YORK, cron, local, utc
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.core.cron import parse
-from rota.core.instants import upcoming
+from rota.core.time.cron import parse
+from rota.core.time.instants import upcoming
 from rota.errors import InvalidInput
 from rota.model.trigger import Cron, Schedule
 

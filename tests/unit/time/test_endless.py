@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.core.instants import after_end, check, parse_endless
+from rota.core.time.instants import after_end, check, parse_endless
 from rota.errors import InvalidInput
 from rota.model.trigger import Endless, Pace, Schedule
 from tests.oracles import time as oracle

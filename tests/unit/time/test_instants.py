@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rota.core.instants import after_end, upcoming
+from rota.core.time.instants import after_end, upcoming
 from rota.model.trigger import Cron, Delay, Endless, Every, Manual, Once, Pace, Rule, Schedule, Window
 from tests.oracles.expressions import STRANGE_ZONES, expressions
 from tests.unit.time.factories import NEW_YORK, cron, local, slots, utc

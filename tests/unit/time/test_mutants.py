@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from rota.core import cron, fields, slots, zones
+from rota.core.time import cron, fields, slots, zones
 from tests.oracles.expressions import expressions
 from tests.oracles.time import changes, ordinary
 from tests.unit.time.compare import compare

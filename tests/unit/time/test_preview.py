@@ -6,8 +6,8 @@ from datetime import date
 
 import pytest
 
-from rota.core.instants import parse_endless
 from rota.core.preview import preview
+from rota.core.time.instants import parse_endless
 from rota.errors import InvalidInput
 from rota.model.job import Definition, Task
 from rota.model.trigger import Calendar, Cron, Delay, Endless, Every, Manual, Schedule, Window

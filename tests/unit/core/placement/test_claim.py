@@ -159,7 +159,7 @@ def test_jobs_that_are_gone_are_released() -> None:
 
 
 def test_a_job_on_its_way_is_kept_for_its_receiver_for_one_session() -> None:
-    """A0.11, design section 6."""
+    """A0.11, docs/placement.md."""
     on_way = {5: Handover(to="b")}
     giver = facts(jobs=range(1, 7), held=(5, 6), handovers=on_way, giving=frozenset({5}))
     assert sweep(giver).release == (5,)
