@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 PYTEST_ARGS ?=
 
-.PHONY: help run test faults lint nightly lock wheel clean services compile
+.PHONY: help run test prove lint nightly lock wheel clean services compile
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,8 +19,8 @@ test:  ## install what is missing, lint, and run the tests
 	@$(MAKE) compile
 	@scripts/test $(PYTEST_ARGS)
 
-faults: .venv/.dev services compile  ## the long tests that CI runs too: simulated seeds, clusters under faults
-	@scripts/test faults
+prove: .venv/.dev services compile  ## what CI runs too: simulated seeds, faults, mutants, MariaDB and etcd
+	@scripts/test prove
 
 lint: .venv/.dev  ## ruff and mypy
 	@$(BIN)/ruff check .
