@@ -29,6 +29,7 @@ _KEYCTL_JOIN_SESSION_KEYRING = 1
 _CAPABILITY_VERSION_3 = 0x20080522
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446
 _LANDLOCK_VERSION, _LANDLOCK_SCOPES_SINCE, _LANDLOCK_SCOPE_SIGNAL = 1, 6, 2
+_CLOCK_MONOTONIC = 1
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_SLAVE = 2, 4, 8, 16384, 1 << 19
 
 P = ParamSpec("P")
@@ -59,6 +60,24 @@ def adopt_orphans() -> None:
 def gain_no_privileges() -> None:
     """No program that this process executes, now or later, gets more rights than it has."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+class _TimerSetting(ctypes.Structure):
+    _fields_ = (("every_s", ctypes.c_long), ("every_ns", ctypes.c_long), ("s", ctypes.c_long), ("ns", ctypes.c_long))
+
+
+def new_timer() -> int | None:
+    """A descriptor that can be read once the timer has run out; none where there are no such timers."""
+    if not system.IS_LINUX:
+        return None
+    timer = int(_libc.timerfd_create(_CLOCK_MONOTONIC, os.O_CLOEXEC))
+    return None if timer < 0 else timer
+
+
+def set_timer(timer: int, seconds: float) -> None:
+    """Let a timer run out after so long; 0: never."""
+    setting = _TimerSetting(0, 0, int(seconds), int(seconds % 1 * 1e9))
+    _libc.timerfd_settime(timer, 0, ctypes.byref(setting), None)
 
 
 @_where_linux

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -42,6 +43,8 @@ def serve(channel: AgentChannel, outputs: Outputs, setup: Setup) -> None:
         message = call.bounded_text(f"{setup.app} cannot be loaded: {call.described(error)}")
         channel.send(WorkerReport(broken=Failure(0, None, monotonic(), cause, message, None)))
         return
+    gc.collect()
+    gc.freeze()  # what the app has loaded stays: the collector need not look through it again and again
     channel.send(WorkerReport(ready=True, files=functions.new_files()))
     if setup.shared:
         from rota.execution.worker.shared import SharedWorker

@@ -5,7 +5,7 @@ What Python modules keep (global names, loggers, imported modules, `sys.path`) b
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # no stubs know it
+import _signal  # type: ignore[import-not-found]  # no stubs know it; `signal` makes enum members, which takes far longer
 import ctypes
 import gc
 import locale
@@ -18,13 +18,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 _SIGNALS = [int(number) for number in sorted(signal.valid_signals())]
-_handler = _signal.getsignal
-"""The function in C: `signal.getsignal` makes an enum member of each handler, which takes far longer."""
 _libc = ctypes.CDLL(None)
 _get_environ = getattr(_libc, "_NSGetEnviron", None)
 """macOS shows the variable itself to no library."""
@@ -33,7 +33,7 @@ _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 class StatePart(NamedTuple):
-    """One thing that can be read and put back; `write` may raise."""
+    """One thing that can be read and put back; `write` may raise. It is read after every item, so `read` is short."""
 
     name: str
     read: Callable[[], Any]
@@ -44,14 +44,21 @@ class ProcessState:
     """The values of all parts now, to which `restore` returns."""
 
     def __init__(self, parts: list[StatePart]) -> None:
-        self._parts = tuple((part, part.read()) for part in parts)
+        self._parts = tuple((part, copy(part.read())) for part in parts)
+        self._reads = [part.read for part in parts]
+        self._values = [value for _, value in self._parts]
 
     def is_changed(self) -> bool:
         """True if any part differs from its remembered value."""
-        return any(_read(part) != value for part, value in self._parts)
+        try:
+            return [read() for read in self._reads] != self._values
+        except (OSError, ValueError):  # closed, for example: that is a change too
+            return True
 
     def restore(self) -> list[str]:
         """Put every part back. Returns the names of those that could not be."""
+        if not self.is_changed():
+            return []
         return [part.name for part, value in self._parts if _read(part) != value and not _is_restored(part, value)]
 
 
@@ -60,22 +67,21 @@ def process_state(folder_to_empty: str = "") -> ProcessState:
     folder = _folder()
     standard_input = os.dup(0)
     parts = [
-        StatePart("working folder", lambda: _file(Path().stat()), lambda _: os.chdir(folder)),
+        StatePart("working folder", _working_folder, lambda _: os.chdir(folder)),
         StatePart("umask", _umask, os.umask),
-        StatePart("environment", _environment, _set_environment),
+        StatePart("environment", lambda: os.environ._data, _set_environment),  # type: ignore[attr-defined]  # noqa: SLF001
+        StatePart("environment of programs", _handed_on, _set_handed_on),
         StatePart("time zone", lambda: (time.tzname, time.timezone), lambda _: time.tzset()),
-        StatePart("signal handlers", lambda: list(map(_handler, _SIGNALS)), _set_handlers),
-        StatePart("timers", lambda: [signal.getitimer(timer)[0] > 0 for timer in _TIMERS], _stop_timers),
-        StatePart("limits", lambda: list(map(resource.getrlimit, _LIMITS)), _set_limits),
+        StatePart("signal handlers", lambda: [*map(_signal.getsignal, _SIGNALS)], _set_handlers),
+        StatePart("timers", lambda: [_signal.getitimer(timer)[0] > 0 for timer in _TIMERS], _stop_timers),
+        StatePart("limits", lambda: [*map(resource.getrlimit, _LIMITS)], _set_limits),
         StatePart("user", _user, lambda _: None),
-        StatePart(
-            "locale", lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)
-        ),
-        StatePart("arguments", lambda: list(sys.argv), lambda value: setattr(sys, "argv", list(value))),
+        StatePart("locale", partial(locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)),
+        StatePart("arguments", lambda: sys.argv, lambda value: setattr(sys, "argv", list(value))),
         StatePart("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
         StatePart("garbage collection", gc.isenabled, lambda is_on: gc.enable() if is_on else gc.disable()),
         StatePart("socket timeout", socket.getdefaulttimeout, socket.setdefaulttimeout),
-        StatePart("standard input", lambda: _file(os.fstat(0)), lambda _: os.dup2(standard_input, 0)),
+        StatePart("standard input", _standard_input, lambda _: os.dup2(standard_input, 0)),
     ]
     if folder_to_empty:
         parts.append(
@@ -95,18 +101,12 @@ def thread_state() -> ProcessState:
 
 def _thread_parts() -> list[StatePart]:
     parts = [
-        StatePart("blocked signals", _blocked_signals, _set_blocked_signals),
-        StatePart("priority", lambda: os.getpriority(os.PRIO_PROCESS, 0), _set_priority),
+        StatePart("blocked signals", partial(_signal.pthread_sigmask, signal.SIG_BLOCK, ()), _set_blocked_signals),
+        StatePart("priority", partial(os.getpriority, os.PRIO_PROCESS, 0), _set_priority),
     ]
     if hasattr(os, "sched_getaffinity"):
-        parts.append(
-            StatePart("processors", lambda: os.sched_getaffinity(0), lambda value: os.sched_setaffinity(0, value))
-        )
+        parts.append(StatePart("processors", partial(os.sched_getaffinity, 0), partial(os.sched_setaffinity, 0)))
     return parts
-
-
-def _blocked_signals() -> set[int | signal.Signals]:
-    return signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def _set_blocked_signals(numbers: set[int | signal.Signals]) -> None:
@@ -126,7 +126,13 @@ def _is_restored(part: StatePart, value: Any) -> bool:
     return bool(_read(part) == value)
 
 
-def _file(found: os.stat_result) -> tuple[int, int]:
+def _working_folder() -> tuple[int, int]:
+    found = os.stat(".")  # noqa: PTH116 - a path would cost more than the question
+    return found.st_dev, found.st_ino
+
+
+def _standard_input() -> tuple[int, int]:
+    found = os.fstat(0)
     return found.st_dev, found.st_ino
 
 
@@ -155,20 +161,8 @@ def _umask() -> int:
     return value
 
 
-class _Environment(NamedTuple):
-    """What is behind `os.environ`, and what programs get that are started: `os.putenv` and C code change only that."""
-
-    own: dict[bytes, bytes]
-    handed_on: frozenset[bytes]
-
-
-def _environment() -> _Environment:
-    """A copy: decoding all of it for every item would take longer than most items."""
-    return _Environment(dict(os.environ._data), _handed_on())  # type: ignore[attr-defined]  # noqa: SLF001
-
-
 def _handed_on() -> frozenset[bytes]:
-    """The `NAME=value` that the C library hands on."""
+    """The `NAME=value` that programs get that are started: `os.putenv` and C code change only that."""
     entries = _environ()
     found, at = set(), 0
     while (entry := entries[at]) is not None:
@@ -184,13 +178,17 @@ def _environ() -> Any:
     return _get_environ().contents
 
 
-def _set_environment(value: _Environment) -> None:
-    for name in [name for name in os.environb if name not in value.own]:
+def _set_environment(own: dict[bytes, bytes]) -> None:
+    for name in [name for name in os.environb if name not in own]:
         del os.environb[name]
-    os.environb.update(value.own)
-    for entry in _handed_on() - value.handed_on:
+    os.environb.update(own)
+    time.tzset()
+
+
+def _set_handed_on(entries: frozenset[bytes]) -> None:
+    for entry in _handed_on() - entries:
         os.unsetenv(entry.partition(b"=")[0])
-    for entry in value.handed_on - _handed_on():
+    for entry in entries - _handed_on():
         name, _, text = entry.partition(b"=")
         os.putenv(name, text)
     time.tzset()
@@ -198,7 +196,7 @@ def _set_environment(value: _Environment) -> None:
 
 def _set_handlers(value: list[Any]) -> None:
     for number, handler in zip(_SIGNALS, value, strict=True):
-        if _handler(number) != handler and handler is not None:
+        if _signal.getsignal(number) != handler and handler is not None:
             signal.signal(number, handler)
 
 

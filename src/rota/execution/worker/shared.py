@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import os
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -45,7 +46,12 @@ class SharedWorker:
         self._outbox = Outbox(channel)
         self._functions = functions
         self._outputs = outputs
-        self._leftovers = Leftovers()
+        self._unstarted = 0
+        """How many items have not begun yet."""
+        self._start_reporter = StartReporter(
+            lambda: self._unstarted > 0 or self._outbox.has_starts, self._outbox.flush_starts
+        )
+        self._leftovers = Leftovers()  # it knows the threads that are there by now
         self._ended: list[int] = []
         self._setup = setup
         self._tasks: dict[int, WorkerTask] = {}
@@ -56,7 +62,6 @@ class SharedWorker:
         self._pool = ThreadPoolExecutor(setup.concurrency, OWN + "item")
         self._loop = asyncio.new_event_loop()
         self._leftovers.serve(self._loop)
-        self._start_reporter = StartReporter(lambda: self._outbox.has_starts, self._outbox.flush_starts)
 
     def serve(self) -> None:
         self._outputs.make_by(lambda: [OutputText(self._take, 1), OutputText(self._take, 2)])
@@ -76,23 +81,26 @@ class SharedWorker:
         orders = _decode(frame)
         for task in orders.tasks:
             self._tasks[task.number] = task
+        if orders.orders:
+            self._start_reporter.watch()
         for order in orders.orders:
             self._begin(order)
         for number in orders.cancel:
             self._cancel(number)
+        self._soon()  # behind the first steps of all these items: what ends in its first step is reported once
 
     def _begin(self, order: AttemptOrder) -> None:
         item = WorkerItem(order, self._tasks[order.task])
         try:
-            work = self._work(item)
+            attempt = self._attempt(item)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is reported
             self._over(item)
             self._failed(item, error)
-            self._soon()
             return
-        self._items[item.number] = (item, self._loop.create_task(self._attempt(item, work)))
+        self._unstarted += 1
+        self._items[item.number] = (item, self._loop.create_task(attempt))
 
-    def _work(self, item: WorkerItem) -> Any:
+    def _attempt(self, item: WorkerItem) -> Coroutine[Any, Any, None]:
         kind = KINDS.find(item.task.runner)
         if isinstance(kind, WorkerKind) and (stoppable := kind.stoppable(item, self._setup.hosts)) is not None:
             item.stop = stoppable
@@ -107,18 +115,44 @@ class SharedWorker:
         arguments = caller.arguments(item)
         return partial(caller.function, **arguments) if arguments else caller.function
 
-    async def _attempt(self, item: WorkerItem, work: Any) -> None:
+    async def _in_loop(self, item: WorkerItem, called: Any) -> None:
+        try:
+            self._enter(item)
+            item.started_s = monotonic()
+            self._outbox.start(item.number, item.started_s, LOOP)
+            result = call.encoded(await called())
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is reported
+            self._ended_by(item, error)
+        else:
+            self._succeeded(item, result)
+
+    async def _in_thread(self, item: WorkerItem, called: Any) -> None:
+        try:
+            self._enter(item)
+            context = copy_context()
+            value = await self._loop.run_in_executor(self._pool, context.run, self._call, item, called)
+            result = call.encoded(await value if inspect.isawaitable(value) else value)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is reported
+            self._ended_by(item, error)
+        else:
+            self._succeeded(item, result)
+
+    def _enter(self, item: WorkerItem) -> None:
+        self._unstarted -= 1
         enter(item.context)
         _item.set(item)
-        try:
-            result = call.encoded(await work)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is reported
-            self._over(item)
-            self._failed(item, error)
-        else:
-            self._over(item)
-            self._send_output(item)
-            self._outbox.done(item.number, item.started_s or monotonic(), result)
+        if item.cancelled:
+            raise asyncio.CancelledError
+
+    def _succeeded(self, item: WorkerItem, result: str | None) -> None:
+        self._over(item)
+        self._send_output(item)
+        self._outbox.done(item.number, item.started_s or monotonic(), result)
+        self._soon()
+
+    def _ended_by(self, item: WorkerItem, error: BaseException) -> None:
+        self._over(item)
+        self._failed(item, error)
         self._soon()
 
     def _over(self, item: WorkerItem) -> None:
@@ -129,22 +163,6 @@ class SharedWorker:
         if not self._items:
             self._outputs.settle()
             self._outbox.left = self._leftovers.clear()
-
-    async def _in_loop(self, item: WorkerItem, called: Any) -> Any:
-        if item.cancelled:
-            raise asyncio.CancelledError
-        item.started_s = monotonic()
-        self._outbox.start(item.number, item.started_s, LOOP)
-        self._start_reporter.watch()
-        self._soon()
-        return await called()
-
-    async def _in_thread(self, item: WorkerItem, called: Any) -> Any:
-        if item.cancelled:
-            raise asyncio.CancelledError
-        context = copy_context()
-        value = await self._loop.run_in_executor(self._pool, context.run, self._call, item, called)
-        return await value if inspect.isawaitable(value) else value
 
     def _call(self, item: WorkerItem, called: Any) -> Any:
         item.started_s = monotonic()
@@ -197,6 +215,8 @@ class SharedWorker:
             self._outbox.flush(spent=not self._leftovers.is_clean(ended, self._items))
         else:
             self._outbox.flush()
+        if not self._unstarted:
+            self._start_reporter.rest()
 
     def _take(self, data: bytes) -> None:
         """Keep what was printed, by whatever task or thread."""

@@ -5,43 +5,89 @@ The time of an attempt counts from its start, so a coroutine that blocks the loo
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
+from typing import Protocol
+
+from rota.execution.isolation import kernel
 
 PATIENCE_S = 0.02
 """How long the loop may take to report a start itself before this thread does."""
 
 
-class StartReporter:
-    """A thread that reports what the loop did not report in time. It sleeps while everything is reported."""
+class Countdown(Protocol):
+    """Lets a thread sleep until the loop has said nothing for a while."""
 
-    def __init__(self, has_unreported: Callable[[], bool], report: Callable[[], None]) -> None:
-        self._has_unreported = has_unreported
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def wait(self) -> None:
+        """Return when it has run out."""
+        ...
+
+
+class StartReporter:
+    """A thread that reports what the loop did not report in time. It sleeps as long as the loop does."""
+
+    def __init__(self, may_be_late: Callable[[], bool], report: Callable[[], None]) -> None:
+        """`may_be_late`: whether starts wait to be reported, or items to be started."""
+        self._may_be_late = may_be_late
         self._report = report
-        self._wake = threading.Event()
-        self._pause = threading.Event()
-        self._is_idle = True
+        timer = kernel.new_timer()
+        self._countdown: Countdown = EventCountdown() if timer is None else TimerCountdown(timer)
         threading.Thread(target=self._run, name="rota-starts", daemon=True).start()
 
     def watch(self) -> None:
-        """Wake the thread: a start waits to be reported."""
-        if self._is_idle:
-            self._is_idle = False
-            self._wake.set()
+        """The loop is about to start items."""
+        self._countdown.start()
+
+    def rest(self) -> None:
+        """The loop has reported all starts."""
+        self._countdown.stop()
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
-            self._wake.clear()
-            self._watch()
+            try:
+                self._countdown.wait()
+            except OSError:  # user code has closed all descriptors
+                return
+            if self._may_be_late():
+                self._report()
+                self._countdown.start()
 
-    def _watch(self) -> None:
-        """Report what is still unreported after each pause; return when nothing is."""
-        while not self._pause.wait(PATIENCE_S):
-            if not self._has_unreported():
-                self._is_idle = True
-                # An item may have started after the check and before the flag was set.
-                if not self._has_unreported():
-                    return
-                self._is_idle = False
-            self._report()
+
+class TimerCountdown:
+    """A timer of the kernel: to set it wakes nobody."""
+
+    def __init__(self, timer: int) -> None:
+        self._timer = timer
+
+    def start(self) -> None:
+        kernel.set_timer(self._timer, PATIENCE_S)
+
+    def stop(self) -> None:
+        kernel.set_timer(self._timer, 0.0)
+
+    def wait(self) -> None:
+        os.read(self._timer, 8)
+
+
+class EventCountdown:
+    """Where the kernel has no such timers."""
+
+    def __init__(self) -> None:
+        self._started = threading.Event()
+        self._pause = threading.Event()
+
+    def start(self) -> None:
+        self._started.set()
+
+    def stop(self) -> None:
+        """It runs out, and nothing is late then."""
+
+    def wait(self) -> None:
+        self._started.wait()
+        self._started.clear()
+        self._pause.wait(PATIENCE_S)
