@@ -17,7 +17,7 @@ from rota.model.plan import Facts, NewJob, Plan
 from rota.model.run import Run
 from rota.model.trigger import Cron, Every, Instant, Manual, Rule, Schedule
 from rota.model.value import Value, digest
-from rota.model.work import Assignment, NewTask, Work
+from rota.model.work import Assignment, Attempt, ExecutionSpec, NewTask, Work
 from rota.ports import Store
 
 _numbers = count(1)
@@ -175,3 +175,23 @@ async def together(*parts: Awaitable[object]) -> None:
     for done in await asyncio.gather(*parts, return_exceptions=True):
         if isinstance(done, BaseException):
             raise done
+
+
+def an_attempt(item_id: int = 1, attempt: int = 1, **fields: Any) -> Attempt:
+    """An attempt at an item; what belongs to its spec is given beside what is its own."""
+    spec = {name: fields.pop(name) for name in ExecutionSpec.__struct_fields__ if name in fields}
+    own: dict[str, Any] = {
+        "token": 1,
+        "run_id": 1000 + item_id,
+        "job_id": 0,
+        "lane_id": 0,
+        "round": 0,
+        "assigned_us": 0,
+        "failures": 0,
+        "losses": 0,
+        "index": 0,
+        "idempotency_key": f"key-{item_id}",
+        "params": {},
+    }
+    basic = {"name": "default/default/job", "tenant": "default", "task": "main", "runner": "python"}
+    return Attempt(item_id=item_id, attempt=attempt, spec=ExecutionSpec(**{**basic, **spec}), **{**own, **fields})

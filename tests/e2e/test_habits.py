@@ -7,15 +7,14 @@ import json
 import re
 import signal
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import pytest
 
 from rota.cli.serve import tally
 from rota.config import unknown_variables
 from rota.execution.environment import of_program
-from rota.model.work import Attempt
 from tests.e2e.rig import JOBS, Home, Terminal
+from tests.factories import an_attempt
 from tests.servers.postgres import PostgresDatabases
 
 
@@ -122,21 +121,7 @@ def test_a_variable_that_is_no_setting_is_told_of_with_the_nearest_one(home: Hom
 
 
 def test_what_rota_sets_for_tasks_and_kubernetes_for_services_is_known() -> None:
-    attempt = Attempt(
-        item_id=1,
-        attempt=1,
-        token=1,
-        run_id=1,
-        assigned_at=datetime.now(UTC),
-        name="job",
-        tenant="default",
-        task="main",
-        runner="shell",
-        params={"Region": "eu"},
-        number="7",
-        info="x",
-        idempotency_key="key",
-    )
+    attempt = an_attempt(runner="shell", params={"Region": "eu"}, number="7", info="x")
     ours = of_program(attempt, {}, "/result")
     kubernetes = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_API", "PORT", "PORT_7700_TCP", "PORT_7700_TCP_ADDR"]
     theirs = [f"ROTA_{name}" for name in kubernetes] + [f"ROTA_API_{name}" for name in kubernetes]

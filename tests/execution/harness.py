@@ -10,7 +10,6 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,10 +25,10 @@ from rota.model.job import JobName, handler_name
 from rota.model.listener import LISTENERS, listener_name
 from rota.model.run import LogKey
 from rota.model.work import LOG_MAX, Attempt, AttemptEnd
+from tests.factories import an_attempt
 
 LEASE_S = 1000.0
 PATIENCE_S = 60.0
-ASSIGNED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def boottime_s() -> float:
@@ -93,18 +92,7 @@ class Rig:
 
     def attempt(self, **fields: Any) -> Attempt:
         item_id = fields.pop("item_id", None) or next(self._ids)
-        given = {
-            "attempt": 1,
-            "token": 1,
-            "run_id": 1000 + item_id,
-            "assigned_at": ASSIGNED_AT,
-            "name": "default/default/job",
-            "tenant": "default",
-            "task": "main",
-            "idempotency_key": f"key-{item_id}",
-            "timeout_s": PATIENCE_S,
-        }
-        return Attempt(item_id=item_id, **{**given, **fields})
+        return an_attempt(item_id, **{"timeout_s": PATIENCE_S, **fields})
 
     def shell(self, *argv: str, **fields: Any) -> Attempt:
         return self.attempt(runner="shell", config={"argv": list(argv)}, **fields)

@@ -62,7 +62,7 @@ async def test_hostile_values_arrive_byte_for_byte_and_are_never_shell_text(tmp_
             json.dump([sys.argv[2], os.environ["ROTA_PARAM_VALUE"], json.loads(os.environ["ROTA_PARAMS"])], file)
     """
     async with rig(tmp_path) as runner:
-        argv = runner.script(code).config["argv"]
+        argv = runner.script(code).spec.config["argv"]
         assert isinstance(argv, list)
         for number, value in enumerate(HOSTILE):
             seen = tmp_path / f"seen-{number}"

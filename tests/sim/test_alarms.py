@@ -24,10 +24,10 @@ from rota.loops.placer.claim import ClaimPlacer
 from rota.loops.placer.cluster_view import ClusterView
 from rota.loops.signals import Signals
 from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Message
-from rota.model.work import Attempt, Retry
+from rota.model.work import Retry
 from rota.sim.loop import SimClock, SimLoop, simulate
 from rota.storage.memory import MemoryStore
-from tests.factories import a_definition, a_new_node, an_end, in_order
+from tests.factories import a_definition, a_new_node, an_attempt, an_end, in_order
 from tests.sim.test_placement import SESSION_S, Town, jobs, town
 from tests.sim.test_scheduler import define
 
@@ -496,18 +496,12 @@ def test_attempts_that_start_late_or_take_long_are_told() -> None:
         await asyncio.sleep(10)
         now_s, now = asyncio.get_running_loop().time(), place.store._clock.wall()
         for item_id, late_s in ((1, 9.0), (2, 11.0), (3, 500.0)):
-            attempt = Attempt(
-                item_id=item_id,
-                attempt=1 if item_id < 3 else 2,
-                token=1,
+            attempt = an_attempt(
+                item_id,
+                1 if item_id < 3 else 2,
                 run_id=item_id,
-                assigned_at=now,
-                name="j",
-                tenant="t",
-                task="main",
                 runner="shell",
                 start_by_at=now - timedelta(seconds=late_s),
-                idempotency_key="k",
             )
             place.live.add([attempt])
         place.live.started([(1, 1, now_s), (2, 1, now_s), (3, 2, now_s)])

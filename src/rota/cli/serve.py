@@ -115,7 +115,7 @@ def tally(firing: Firing) -> str:
 
 def waiting_for(in_hand: Collection[Attempt]) -> str:
     """Describe what a node that was told to stop waits for."""
-    runs = sorted({(it.run_id, it.name) for it in in_hand})
+    runs = sorted({(it.run_id, it.spec.name) for it in in_hand})
     shown = ", ".join(f"run {run_id} ({name})" if name else f"run {run_id}" for run_id, name in runs[:NAMED_MAX])
     more = f" and {len(runs) - NAMED_MAX} more" if len(runs) > NAMED_MAX else ""
     return f"stopping: waits for {shown}{more} to end; once more ends {'them' if len(in_hand) > 1 else 'it'} at once"

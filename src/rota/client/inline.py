@@ -67,7 +67,7 @@ class InlineRunner:
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
-            if attempt.external:
+            if attempt.spec.external:
                 self._on_outside()
             self._begin(attempt, self._clock.monotonic())
 
@@ -121,14 +121,14 @@ class InlineRunner:
         assert self._listener is not None
         enter(item.context)
         self._listener.started([(attempt.item_id, attempt.attempt, started_s)])
-        limit = asyncio.timeout(attempt.timeout_s)
+        limit = asyncio.timeout(attempt.spec.timeout_s)
         try:
             async with limit:
                 ending = self._returned(item, await value)
         except asyncio.CancelledError:
             ending = _Ending(Outcome.CANCELLED, message="cancelled")
         except TimeoutError as error:
-            late = _Ending(Outcome.TIMED_OUT, "timeout", f"took longer than {attempt.timeout_s:g} s")
+            late = _Ending(Outcome.TIMED_OUT, "timeout", f"took longer than {attempt.spec.timeout_s:g} s")
             ending = late if limit.expired() else self._failed(item, error)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
             ending = self._failed(item, error)
@@ -199,9 +199,9 @@ def nobody_running() -> Iterator[None]:
 
 def _item(attempt: Attempt) -> WorkerItem:
     """An attempt as workers see it. The item's id is its number here."""
-    config = attempt.config
+    config = attempt.spec.config
     what = str(config.get("listener") or config.get("handler") or config.get("function") or "")
-    task = WorkerTask(0, attempt.name, attempt.tenant, attempt.task, attempt.runner, what)
+    task = WorkerTask(0, attempt.spec.name, attempt.spec.tenant, attempt.spec.task, attempt.spec.runner, what)
     order = AttemptOrder(
         attempt.item_id,
         0,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from rota.model.dispatch import Granted
+from rota.model.dispatch import Grant, Granted
 from rota.model.job import Definition, Task, handler_of
 from rota.model.listener import advertised, is_listener, listener_name
-from rota.model.moment import moment
 from rota.model.run import Item, Run
 from rota.model.value import Json, decode
-from rota.model.work import Attempt, AttemptEnd, Work, token_of
+from rota.model.work import Attempt, AttemptEnd, ExecutionSpec, Work, token_of
 
 ON_START = "on_start"
 
@@ -19,30 +18,15 @@ def may_overlap(end: AttemptEnd, margin_s: float) -> bool:
     return end.late_s > 2 * margin_s
 
 
-def job_attempt(granted: Granted, at_us: int, round_: int, item: Item, run: Run, definition: Definition) -> Attempt:
-    """An attempt at an item of a job's run."""
-    task = definition.task(item.task)
-    return Attempt(
-        item_id=granted.item_id,
-        attempt=granted.attempt,
-        token=token_of(round_, granted.attempt),
-        run_id=granted.run_id,
-        job_id=granted.job_id,
-        lane_id=granted.lane_id,
-        round=round_,
-        assigned_at=moment(at_us),
-        failures=granted.failures,
-        losses=granted.losses,
+def job_spec(definition: Definition, task_name: str) -> ExecutionSpec:
+    """How the items of a job's task are executed."""
+    task = definition.task(task_name)
+    return ExecutionSpec(
         name=str(definition.full_name),
         tenant=definition.tenant,
-        task=item.task,
-        index=item.index,
+        task=task_name,
         runner=task.runner,
         config=_config(definition, task),
-        params={**definition.params, **run.params},
-        slot_at=run.slot_at,
-        start_by_at=None if run.slot_at is None else item.start_by_at,
-        idempotency_key=f"{definition.tenant}/{definition.project}/{definition.name}/{run.key}/{item.task}/{item.index}",
         retry=task.retry,
         bounds=task.bounds,
         env=task.env,
@@ -54,29 +38,15 @@ def job_attempt(granted: Granted, at_us: int, round_: int, item: Item, run: Run,
     )
 
 
-def assigned_attempt(granted: Granted, at_us: int, round_: int, item: Item, work: Work) -> Attempt:
-    """An attempt at an assigned item: its handler does it, or the client is told to."""
+def assigned_spec(work: Work, task_name: str) -> ExecutionSpec:
+    """How assigned items are executed: their handler does it, or the client is told to."""
     external = work.handler is None
-    return Attempt(
-        item_id=granted.item_id,
-        attempt=granted.attempt,
-        token=token_of(round_, granted.attempt),
-        run_id=granted.run_id,
-        lane_id=granted.lane_id,
-        round=round_,
-        assigned_at=moment(at_us),
-        failures=granted.failures,
-        losses=granted.losses,
+    return ExecutionSpec(
         name=work.handler if work.call and work.handler else work.tenant,
         tenant=work.tenant,
-        task=item.task,
-        index=item.index,
+        task=task_name,
         runner="python",
         config=_assigned_config(work),
-        params=_about(work, item),
-        number=None if work.call else item.number,
-        info=None if work.call else item.info,
-        idempotency_key=f"{work.tenant}/{item.number}",
         retry=work.retry,
         bounds=work.bounds,
         env=work.env,
@@ -87,6 +57,53 @@ def assigned_attempt(granted: Granted, at_us: int, round_: int, item: Item, work
         concurrency=work.concurrency,
         external=external,
         notify=work.notify,
+    )
+
+
+def job_attempt(
+    granted: Granted, grant: Grant, item: Item, spec: ExecutionSpec, run: Run, definition: Definition
+) -> Attempt:
+    """An attempt at an item of a job's run."""
+    full_name = f"{definition.tenant}/{definition.project}/{definition.name}"
+    return Attempt(
+        granted.item_id,
+        granted.attempt,
+        token_of(grant.round, granted.attempt),
+        granted.run_id,
+        granted.job_id,
+        granted.lane_id,
+        grant.round,
+        grant.at_us,
+        granted.failures,
+        granted.losses,
+        item.index,
+        f"{full_name}/{run.key}/{item.task}/{item.index}",
+        spec,
+        {**definition.params, **run.params},
+        slot_at=run.slot_at,
+        start_by_at=None if run.slot_at is None else item.start_by_at,
+    )
+
+
+def assigned_attempt(granted: Granted, grant: Grant, item: Item, spec: ExecutionSpec, work: Work) -> Attempt:
+    """An attempt at an assigned item."""
+    return Attempt(
+        granted.item_id,
+        granted.attempt,
+        token_of(grant.round, granted.attempt),
+        granted.run_id,
+        0,
+        granted.lane_id,
+        grant.round,
+        grant.at_us,
+        granted.failures,
+        granted.losses,
+        item.index,
+        f"{work.tenant}/{item.number}",
+        spec,
+        _about(work, item),
+        None if work.call else item.number,
+        None if work.call else item.info,
     )
 
 

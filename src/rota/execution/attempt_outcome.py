@@ -72,7 +72,7 @@ def _by_signal(number: int, bounds: Bounds, what: str) -> AttemptOutcome:
 def asked_to_end(attempt: Attempt, why: Outcome, how: str) -> AttemptOutcome:
     """The outcome of an attempt that was asked to end, because of its timeout or a cancel."""
     if why is Outcome.TIMED_OUT:
-        return AttemptOutcome(why, "timeout", f"did not end within {attempt.timeout_s or 0:g} s and {how}")
+        return AttemptOutcome(why, "timeout", f"did not end within {attempt.spec.timeout_s or 0:g} s and {how}")
     return AttemptOutcome(why, "cancel", f"was cancelled and {how}")
 
 

@@ -89,8 +89,8 @@ class AttemptTable:
             self.end(live, AttemptOutcome(why, "cancel", "was cancelled before it started"), None)
             return
         live.process.stop(live)
-        self._set(live, live.asked_s + live.attempt.grace_s / 2, TERMINATE)
-        self._set(live, live.asked_s + live.attempt.grace_s, KILL)
+        self._set(live, live.asked_s + live.attempt.spec.grace_s / 2, TERMINATE)
+        self._set(live, live.asked_s + live.attempt.spec.grace_s, KILL)
 
     def cancel(self, item_id: int) -> None:
         if (live := self._lives.get(item_id)) is not None:
@@ -167,10 +167,10 @@ class AttemptTable:
     def _watch(self, live: LiveAttempt) -> None:
         attempt = live.attempt
         started_s = live.started_s or 0.0
-        if attempt.timeout_s is not None:
-            self._set(live, started_s + attempt.timeout_s, TIMEOUT)
-        if attempt.warn_s is not None:
-            self._set(live, started_s + attempt.warn_s, WARN)
+        if attempt.spec.timeout_s is not None:
+            self._set(live, started_s + attempt.spec.timeout_s, TIMEOUT)
+        if attempt.spec.warn_s is not None:
+            self._set(live, started_s + attempt.spec.warn_s, WARN)
 
     def _report_soon(self) -> None:
         if not self._reporting:
@@ -184,7 +184,7 @@ class AttemptTable:
     def _on_step(self, live: LiveAttempt, step: int) -> None:
         attempt = live.attempt
         if step == WARN:
-            message = f"takes longer than {attempt.warn_s or 0:g} s"
+            message = f"takes longer than {attempt.spec.warn_s or 0:g} s"
             self._listener.warned(attempt.item_id, attempt.attempt, message)
         elif step == TIMEOUT:
             self.ask_to_end(live, Outcome.TIMED_OUT)

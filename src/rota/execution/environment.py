@@ -29,15 +29,15 @@ def basic(node: Mapping[str, str], user: str | None, own: Mapping[str, str]) -> 
 def of_program(attempt: Attempt, node: Mapping[str, str], result: str) -> dict[str, str]:
     """What the program of an attempt gets. Its own variables cannot change those that say who it is."""
     return {
-        **basic(node, attempt.bounds.user, attempt.env),
+        **basic(node, attempt.spec.bounds.user, attempt.spec.env),
         **_parameters(attempt.params),
         "ROTA_RUN": str(attempt.run_id),
         "ROTA_ITEM": str(attempt.item_id),
         "ROTA_ATTEMPT": str(attempt.attempt),
         "ROTA_TOKEN": str(attempt.token),
         "ROTA_KEY": attempt.idempotency_key,
-        "ROTA_JOB": attempt.name,
-        "ROTA_TASK": attempt.task,
+        "ROTA_JOB": attempt.spec.name,
+        "ROTA_TASK": attempt.spec.task,
         "ROTA_INDEX": str(attempt.index),
         "ROTA_SLOT": "" if attempt.slot_at is None else attempt.slot_at.isoformat(),
         "ROTA_PARAMS": json.dumps(attempt.params, ensure_ascii=False),

@@ -130,20 +130,20 @@ class Program:
 
     def _spec(self, label: str) -> TreeSpec:
         attempt = self.live.attempt
-        kind = KINDS.find(attempt.runner)
+        kind = KINDS.find(attempt.spec.runner)
         assert isinstance(kind, ProgramKind)
-        self._folder = self._parts.work_folders.make(attempt.bounds.user, "work")
+        self._folder = self._parts.work_folders.make(attempt.spec.bounds.user, "work")
         return TreeSpec(
-            argv=tuple(kind.argv(attempt.config)),
+            argv=tuple(kind.argv(attempt.spec.config)),
             env=environment.of_program(attempt, self._node, str(self._folder / "result")),
             bounds=self._placed(self._folder),
-            hold_s=attempt.hold_s,
+            hold_s=attempt.spec.hold_s,
             label=label,
         )
 
     def _placed(self, folder: Path) -> Bounds:
         """The bounds of the attempt, with an empty folder to work in if it names none."""
-        bounds = self.live.attempt.bounds
+        bounds = self.live.attempt.spec.bounds
         if bounds.directory is not None:
             return bounds
         return replace(bounds, directory=str(folder / "work"))
@@ -167,7 +167,7 @@ class Program:
             )
         if self._is_killed:
             return node_stopped()
-        outcome = outcome_of_tree(end, live.attempt.bounds, "the program")
+        outcome = outcome_of_tree(end, live.attempt.spec.bounds, "the program")
         if outcome.outcome is not Outcome.SUCCEEDED:
             return outcome
         assert self._folder is not None

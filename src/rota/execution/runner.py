@@ -14,7 +14,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from msgspec.structs import replace
@@ -31,7 +31,6 @@ from rota.execution.isolation.sweeping import SweepReport, sweep
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.kinds.kind import ProgramKind, WorkerKind
 from rota.execution.kinds.registry import KINDS
-from rota.execution.live_attempt import LiveAttempt
 from rota.execution.log_writer import LogWriter
 from rota.execution.process_limit import ProcessLimit
 from rota.execution.process_place import here, process_is_gone
@@ -46,7 +45,7 @@ from rota.execution.worker_process import START_S, WorkerProcess
 from rota.execution.worker_protocol import Setup, WorkerTask
 from rota.model.node import Place
 from rota.model.states import Outcome
-from rota.model.work import LOG_MAX, Attempt
+from rota.model.work import LOG_MAX, Attempt, ExecutionSpec
 from rota.ports import Listener, LogStore
 
 log = structlog.get_logger()
@@ -56,6 +55,15 @@ ROUTES_MAX = 10_000
 TIDY_S = 5.0
 """How often idle workers are looked for."""
 _ARGV = (sys.executable, "-P", "-m", "rota.execution.worker")
+
+
+class Prepared(NamedTuple):
+    """How this node executes the items of a task, and where; or why it cannot."""
+
+    wanted: ExecutionSpec
+    """What it was asked for. It is kept, so that nothing else gets its id."""
+    spec: ExecutionSpec
+    place: Route | Programs | AttemptOutcome
 
 
 class ProcessRunner:
@@ -74,6 +82,8 @@ class ProcessRunner:
         self._log_max = log_max
         self._until_s = 0.0
         self._routes: dict[tuple[Any, ...], Route] = {}
+        self._prepared: dict[int, Prepared] = {}
+        """By the identity of a spec, which the items of an assignment or of a version of a job share."""
         self._pools: dict[tuple[Any, ...], WorkerPool] = {}
         self._tasks = 0
         self._file_versions = FileVersions()
@@ -131,7 +141,7 @@ class ProcessRunner:
     def set_apps(self, apps: dict[str, str]) -> None:
         """Replace the map from handler to app file: definitions may change while a node runs."""
         self._apps = dict(apps)
-        self._routes.clear()
+        self._forget_routes()
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
         if not self._is_open or self._until_s * 1e9 <= boottime_ns():
@@ -142,11 +152,23 @@ class ProcessRunner:
             return
         touched: dict[WorkerPool | Programs, None] = {}
         for attempt in attempts:
-            live = self._attempts.add(_timed(self._users.named(attempt)))
-            if live is not None and (place := self._send(live)) is not None:
+            prepared = self._prepared.get(id(attempt.spec)) or self._prepare(attempt.spec)
+            live = self._attempts.add(
+                attempt if prepared.spec is attempt.spec else replace(attempt, spec=prepared.spec)
+            )
+            if live is None:
+                continue
+            place = prepared.place
+            if isinstance(place, Route):
+                place.pool.add(live, place)
+                touched[place.pool] = None
+            elif isinstance(place, Programs):
+                place.add(live)
                 touched[place] = None
-        for place in touched:
-            place.pump()
+            else:
+                self._attempts.end(live, place, None)
+        for touched_place in touched:
+            touched_place.pump()
 
     def cancel(self, item_ids: Sequence[int]) -> None:
         for item_id in item_ids:
@@ -181,7 +203,7 @@ class ProcessRunner:
         self._attempts.close()
         self._timers.close()
         self._pools.clear()  # an `open` that follows begins without them
-        self._routes.clear()
+        self._forget_routes()
         self._process_limit = ProcessLimit(self._settings.processes_max, self._evict)
 
     def on_timer(self, what: int) -> None:
@@ -196,8 +218,12 @@ class ProcessRunner:
                     worker.give_up("did not begin with what it was given")
             if pool.is_empty:
                 del self._pools[key]
-                self._routes = {name: route for name, route in self._routes.items() if route.pool is not pool}
+                self._forget_routes()
         self._timers.at(now + min(TIDY_S, self._settings.idle_s), self)
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._prepared.clear()
 
     def _refuse(self, attempts: Sequence[Attempt], outcome: AttemptOutcome | None = None) -> None:
         why = "this node's lease is over: nothing may start until it is renewed" if self._is_open else "this node stops"
@@ -205,91 +231,90 @@ class ProcessRunner:
             if (live := self._attempts.add(attempt)) is not None:
                 self._attempts.end(live, outcome or AttemptOutcome(Outcome.LOST, message=why), None)
 
-    def _send(self, live: LiveAttempt) -> WorkerPool | Programs | None:
-        """Hand an attempt to the programs or to a pool of workers; return which."""
-        attempt = live.attempt
-        if why := self._users.refusal(attempt.bounds.user):
-            self._attempts.end(live, AttemptOutcome(Outcome.FAILED, "start", why), None)
-            return None
+    def _prepare(self, wanted: ExecutionSpec) -> Prepared:
+        """Find out how and where this node executes the items of a task; remembered, unless it cannot."""
+        spec = _timed(self._users.named(wanted))
+        prepared = Prepared(wanted, spec, self._place(spec))
+        if not isinstance(prepared.place, AttemptOutcome):
+            if len(self._prepared) >= ROUTES_MAX:
+                self._prepared.clear()
+            self._prepared[id(wanted)] = prepared
+        return prepared
+
+    def _place(self, spec: ExecutionSpec) -> Route | Programs | AttemptOutcome:
+        """The programs, or a pool of workers; why not, if there is none."""
+        if why := self._users.refusal(spec.bounds.user):
+            return AttemptOutcome(Outcome.FAILED, "start", why)
         try:
-            kind = KINDS.find(attempt.runner)
+            kind = KINDS.find(spec.runner)
         except InvalidInput as error:
-            unknown = AttemptOutcome(
-                Outcome.FAILED, "unknown", bounded_text(f"this node cannot run this task: {error}")
-            )
-            self._attempts.end(live, unknown, None)
-            return None
+            text = bounded_text(f"this node cannot run this task: {error}")
+            return AttemptOutcome(Outcome.FAILED, "unknown", text)
         if isinstance(kind, ProgramKind):
-            self._programs.add(live)
             return self._programs
         assert isinstance(kind, WorkerKind), f"{kind.name} is neither a ProgramKind nor a WorkerKind"
-        route = self._route(kind, attempt)
-        if isinstance(route, AttemptOutcome):
-            self._attempts.end(live, route, None)
-            return None
-        route.pool.add(live, route.task)
-        return route.pool
+        return self._route(kind, spec)
 
-    def _route(self, kind: WorkerKind, attempt: Attempt) -> Route | AttemptOutcome:
-        config = attempt.config
+    def _route(self, kind: WorkerKind, spec: ExecutionSpec) -> Route | AttemptOutcome:
+        config = spec.config
         key = (
-            attempt.name,
-            attempt.task,
-            attempt.tenant,
-            attempt.runner,
+            spec.name,
+            spec.task,
+            spec.tenant,
+            spec.runner,
             config.get("handler"),
             config.get("function"),
             config.get("listener"),
-            attempt.concurrency,
-            attempt.hold_s,
-            attempt.bounds,
-            tuple(attempt.env.items()) if attempt.env else None,
+            spec.concurrency,
+            spec.hold_s,
+            spec.bounds,
+            tuple(spec.env.items()) if spec.env else None,
         )
         route = self._routes.get(key)
         if route is not None:
             return route
-        found = self._new_route(kind, attempt)
+        found = self._new_route(kind, spec)
         if isinstance(found, Route):
             if len(self._routes) >= ROUTES_MAX:
                 self._routes.clear()
             self._routes[key] = found
         return found
 
-    def _new_route(self, kind: WorkerKind, attempt: Attempt) -> Route | AttemptOutcome:
+    def _new_route(self, kind: WorkerKind, spec: ExecutionSpec) -> Route | AttemptOutcome:
         try:
-            function = kind.function(attempt.config, self._apps)
+            function = kind.function(spec.config, self._apps)
         except LookupError as error:
             return AttemptOutcome(Outcome.FAILED, "unknown", str(error.args[0]))
         self._tasks += 1
-        task = WorkerTask(self._tasks, attempt.name, attempt.tenant, attempt.task, attempt.runner, function.what)
-        return Route(self._pool(kind, attempt, function.app), task)
+        task = WorkerTask(self._tasks, spec.name, spec.tenant, spec.task, spec.runner, function.what)
+        return Route(self._pool(kind, spec, function.app), task, kind.sends_config)
 
-    def _pool(self, kind: WorkerKind, attempt: Attempt, file: str | None) -> WorkerPool:
+    def _pool(self, kind: WorkerKind, spec: ExecutionSpec, file: str | None) -> WorkerPool:
         """The pool for attempts like this one: of one tenant, app and kind; of one task, if items share a worker."""
-        concurrency = kind.per_worker or attempt.concurrency
+        concurrency = kind.per_worker or spec.concurrency
         shared = concurrency > 1
-        one_task = (attempt.name, attempt.task, concurrency) if shared and kind.per_worker is None else None
-        env = tuple(sorted(attempt.env.items()))
+        one_task = (spec.name, spec.task, concurrency) if shared and kind.per_worker is None else None
+        env = tuple(sorted(spec.env.items()))
         own = kind.name if kind.own_workers else ""
-        key = (attempt.tenant, file, own, one_task, attempt.bounds, attempt.hold_s, env)
+        key = (spec.tenant, file, own, one_task, spec.bounds, spec.hold_s, env)
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = self._new_pool(attempt, file, concurrency, shared)
+            pool = self._pools[key] = self._new_pool(spec, file, concurrency, shared)
         return pool
 
-    def _new_pool(self, attempt: Attempt, file: str | None, concurrency: int, shared: bool) -> WorkerPool:
+    def _new_pool(self, spec: ExecutionSpec, file: str | None, concurrency: int, shared: bool) -> WorkerPool:
         settings = self._settings
-        spec = TreeSpec(
+        tree = TreeSpec(
             argv=_ARGV,
-            env=environment.basic(settings.environment, attempt.bounds.user, attempt.env),
-            bounds=attempt.bounds,
-            hold_s=attempt.hold_s,
-            label=f"worker.{attempt.tenant}.{len(self._pools) + 1}",
+            env=environment.basic(settings.environment, spec.bounds.user, spec.env),
+            bounds=spec.bounds,
+            hold_s=spec.hold_s,
+            label=f"worker.{spec.tenant}.{len(self._pools) + 1}",
             channel=True,
         )
         app = None if file is None else str(Path(file).absolute())  # the worker begins in another folder
         setup = Setup(app, settings.modules, settings.paths, settings.hosts, concurrency, shared, self._log_max)
-        return WorkerPool(self._parts, self._process_limit, spec, setup, self._file_versions, settings.starting_max)
+        return WorkerPool(self._parts, self._process_limit, tree, setup, self._file_versions, settings.starting_max)
 
     def _evict(self) -> bool:
         """Retire the worker that was idle for longest; false if none is idle."""
@@ -300,12 +325,12 @@ class ProcessRunner:
         return True
 
 
-def _timed(attempt: Attempt) -> Attempt:
-    """The attempt, with the timeout of its kind if its task has none."""
-    if attempt.timeout_s is not None:
-        return attempt
+def _timed(spec: ExecutionSpec) -> ExecutionSpec:
+    """The same, with the timeout of its kind if its task has none."""
+    if spec.timeout_s is not None:
+        return spec
     try:
-        timeout_s = KINDS.find(attempt.runner).timeout_s
+        timeout_s = KINDS.find(spec.runner).timeout_s
     except InvalidInput:  # it will be refused
-        return attempt
-    return attempt if timeout_s is None else replace(attempt, timeout_s=timeout_s)
+        return spec
+    return spec if timeout_s is None else replace(spec, timeout_s=timeout_s)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rota import system
 from rota.errors import InvalidInput
-from rota.model.work import Attempt
+from rota.model.work import ExecutionSpec
 
 _FIELD = "executor.user"
 
@@ -34,11 +34,11 @@ class Users:
                 _FIELD, "name a user that is not root; without this setting, tasks of a root node are"
             )
 
-    def named(self, attempt: Attempt) -> Attempt:
-        """Return the attempt with its user filled in."""
-        if self._default is None or attempt.bounds.user is not None:
-            return attempt
-        return replace(attempt, bounds=replace(attempt.bounds, user=self._default))
+    def named(self, spec: ExecutionSpec) -> ExecutionSpec:
+        """The same, with its user filled in."""
+        if self._default is None or spec.bounds.user is not None:
+            return spec
+        return replace(spec, bounds=replace(spec.bounds, user=self._default))
 
     def refusal(self, user: str | None) -> str:
         """Return why this node runs no task as that user; an empty text if it does."""

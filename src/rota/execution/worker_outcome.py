@@ -65,7 +65,7 @@ def outcome_in_worker(live: LiveAttempt, end: WorkerEnd, *, several: bool) -> At
 def _by_its_own_fault(live: LiveAttempt, end: WorkerEnd) -> AttemptOutcome:
     if end.wrong is not None:
         return AttemptOutcome(Outcome.FAILED, "channel", bounded_text(end.wrong))
-    outcome = outcome_of_tree(end.tree, live.attempt.bounds, "the worker process")
+    outcome = outcome_of_tree(end.tree, live.attempt.spec.bounds, "the worker process")
     if outcome.outcome is Outcome.SUCCEEDED:
         text = "the worker process ended with exit code 0 before the function returned"
         return AttemptOutcome(Outcome.FAILED, "0", text, 0)

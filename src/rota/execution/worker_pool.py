@@ -28,6 +28,8 @@ class Route(NamedTuple):
 
     pool: WorkerPool
     task: WorkerTask
+    sends_config: bool
+    """Whether each attempt takes its config along to the worker."""
 
 
 class WorkerPool:
@@ -51,7 +53,7 @@ class WorkerPool:
         self._starting_max = starting_max
         self._file_versions = file_versions
         self._look_s = 0.0
-        self._waiting: deque[tuple[LiveAttempt, WorkerTask]] = deque()
+        self._waiting: deque[tuple[LiveAttempt, Route]] = deque()
         self._workers: dict[WorkerProcess, asyncio.Task[None]] = {}
         self._free: list[WorkerProcess] = []
         self._starting = 0
@@ -66,9 +68,9 @@ class WorkerPool:
     def is_empty(self) -> bool:
         return not self._workers and not self._waiting
 
-    def add(self, live: LiveAttempt, task: WorkerTask) -> None:
+    def add(self, live: LiveAttempt, route: Route) -> None:
         """Let an attempt wait for a worker; the caller calls `pump` afterwards."""
-        self._waiting.append((live, task))
+        self._waiting.append((live, route))
 
     def pump(self) -> None:
         """Give what waits to workers that have room; start more workers if that is not enough."""
@@ -122,9 +124,9 @@ class WorkerPool:
         if self._workers:
             await asyncio.wait(self._workers.values())
 
-    def _batch(self, room: int) -> list[tuple[LiveAttempt, WorkerTask]]:
+    def _batch(self, room: int) -> list[tuple[LiveAttempt, Route]]:
         waiting = self._waiting
-        batch: list[tuple[LiveAttempt, WorkerTask]] = []
+        batch: list[tuple[LiveAttempt, Route]] = []
         while waiting and len(batch) < room:
             entry = waiting.popleft()
             if not entry[0].over:

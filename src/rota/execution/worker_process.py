@@ -19,8 +19,6 @@ from rota.execution.attempt_outcome import AttemptOutcome, asked_to_end, bounded
 from rota.execution.file_versions import FileVersion
 from rota.execution.isolation.process_tree import ProcessTree, TreeEnd
 from rota.execution.isolation.tree_order import TreeSpec
-from rota.execution.kinds.kind import WorkerKind
-from rota.execution.kinds.registry import KINDS
 from rota.execution.live_attempt import LiveAttempt
 from rota.execution.output_pipe import OutputPipe
 from rota.execution.runner_parts import RunnerParts
@@ -55,6 +53,16 @@ TAIL = 2000
 """How much is kept of what a worker prints when it has nothing to do."""
 _LEFT = "[rota: the task left {} behind; its worker was killed with them]\n"
 _SHARED = b"[rota: printed by the process that runs this item and others at a time]\n"
+
+
+class RoutedTask(Protocol):
+    """What a worker needs to know of the route of an attempt (`worker_pool.Route`)."""
+
+    @property
+    def task(self) -> WorkerTask: ...
+
+    @property
+    def sends_config(self) -> bool: ...
 
 
 class WorkerListener(Protocol):
@@ -152,21 +160,21 @@ class WorkerProcess:
         self.over = True
         self._listener.gone(self, None if self.is_retiring else self._parts.not_started(error, self._spec.label))
 
-    def give(self, lives: Sequence[tuple[LiveAttempt, WorkerTask]]) -> None:
+    def give(self, lives: Sequence[tuple[LiveAttempt, RoutedTask]]) -> None:
         """Give attempts to the worker, all in one frame."""
         self.given_since = self._parts.loop.time()
         tasks = []
         orders = []
         number = self._last
-        for live, task in lives:
+        for live, route in lives:
             number += 1
             live.process = self
             live.number = number
             self._lives[number] = live
-            orders.append(_order(live, task))
-            if task.number not in self._known:
-                self._known.add(task.number)
-                tasks.append(task)
+            orders.append(_order(live, route))
+            if route.task.number not in self._known:
+                self._known.add(route.task.number)
+                tasks.append(route.task)
         self._last = number
         assert self._link is not None
         self._link.send(Orders(tasks, orders, []))
@@ -348,11 +356,11 @@ class WorkerProcess:
         self._listener.gone(self, why)
 
 
-def _order(live: LiveAttempt, task: WorkerTask) -> AttemptOrder:
-    attempt, kind = live.attempt, KINDS.find(task.runner)
+def _order(live: LiveAttempt, route: RoutedTask) -> AttemptOrder:
+    attempt = live.attempt
     return AttemptOrder(
         live.number,
-        task.number,
+        route.task.number,
         attempt.item_id,
         attempt.attempt,
         attempt.token,
@@ -363,7 +371,7 @@ def _order(live: LiveAttempt, task: WorkerTask) -> AttemptOrder:
         attempt.number,
         attempt.info,
         None if attempt.slot_at is None else micros(attempt.slot_at),
-        attempt.config if isinstance(kind, WorkerKind) and kind.sends_config else None,
+        attempt.spec.config if route.sends_config else None,
     )
 
 

@@ -6,12 +6,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from rota.core.attempt import assigned_attempt, job_attempt
+from rota.core.attempt import assigned_attempt, assigned_spec, job_attempt, job_spec
 from rota.core.notice import notices
 from rota.model.dispatch import Grant, Granted, ItemEnd
 from rota.model.job import Definition
 from rota.model.run import Item, Loads, Run
-from rota.model.work import Assignment, Attempt, Queued, Retry, Work
+from rota.model.work import Assignment, Attempt, ExecutionSpec, Queued, Retry, Work
 from rota.ports import Store
 
 K = TypeVar("K")
@@ -44,11 +44,14 @@ class Loader:
         self._store = store
         self._works: _Recent[int, Work] = _Recent(1000)
         self._definitions: _Recent[tuple[int, int], Definition] = _Recent(1000)
+        self._specs: _Recent[tuple[int, str] | tuple[int, int, str], ExecutionSpec] = _Recent(1000)
+        """By run and task for assignments, by job, version and task for jobs."""
 
     def forget(self) -> None:
         """The store lost its latest history: versions that were made in it are made anew, as something else."""
         self._works.clear()
         self._definitions.clear()
+        self._specs.clear()
 
     async def attempts(self, grants: Sequence[Grant]) -> LoadedAttempts:
         """The attempts of these grants, in their order. Items that are gone are left out."""
@@ -56,8 +59,28 @@ class Loader:
         items, known = await self._load([it for it, _ in granted])
         unread = [(it, grant) for it, grant in granted if known.is_unread(it.run_id)]
         readable = [(it, grant) for it, grant in granted if not known.is_unread(it.run_id)] if unread else granted
-        made = (_attempt(it, grant, items.get(it.item_id), known) for it, grant in readable)
+        made = (self._attempt(it, grant, items.get(it.item_id), known) for it, grant in readable)
         return LoadedAttempts([attempt for attempt in made if attempt is not None], unread)
+
+    def _attempt(self, granted: Granted, grant: Grant, item: Item | None, known: _Known) -> Attempt | None:
+        if item is None:
+            return None
+        work = known.works.get(granted.run_id)
+        if work is not None:
+            of_work = (granted.run_id, item.task)
+            spec = self._specs.get(of_work)
+            if spec is None:
+                spec = self._specs[of_work] = assigned_spec(work, item.task)
+            return assigned_attempt(granted, grant, item, spec, work)
+        run = known.runs.get(granted.run_id)
+        if run is None:
+            return None
+        definition = known.definition(granted.run_id)
+        of_version = (run.job_id, run.version, item.task)
+        spec = self._specs.get(of_version)
+        if spec is None:
+            spec = self._specs[of_version] = job_spec(definition, item.task)
+        return job_attempt(granted, grant, item, spec, run, definition)
 
     async def policies(self, queued: Sequence[Queued]) -> dict[int, Policy]:
         """What says what becomes of live items; of those that this release can read."""
@@ -122,19 +145,6 @@ class _Known(NamedTuple):
     def definition(self, run_id: int) -> Definition:
         run = self.runs[run_id]
         return self.definitions[run.job_id, run.version]
-
-
-def _attempt(granted: Granted, grant: Grant, item: Item | None, known: _Known) -> Attempt | None:
-    if item is None:
-        return None
-    work = known.works.get(granted.run_id)
-    if work is not None:
-        return assigned_attempt(granted, grant.at_us, grant.round, item, work)
-    run = known.runs.get(granted.run_id)
-    if run is None:
-        return None
-    definition = known.definition(granted.run_id)
-    return job_attempt(granted, grant.at_us, grant.round, item, run, definition)
 
 
 class _Recent(OrderedDict[K, V], Generic[K, V]):

@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from math import ceil
 
+import msgspec
+
 from rota.model.listener import advertised, app_name
 from rota.model.states import ItemState, Outcome
 from rota.model.value import Json, Value
@@ -263,34 +265,15 @@ def spread(start_us: int, end_us: int, count: int) -> list[int]:
     return [start_us + (end_us - start_us) * n // count for n in range(1, count + 1)]
 
 
-class Attempt(Value, frozen=True, kw_only=True):
-    """All that an executor needs to know to make one attempt at an item."""
+class ExecutionSpec(Value, frozen=True, kw_only=True):
+    """How the items of a task are executed: what all attempts at them share."""
 
-    item_id: int
-    attempt: int
-    token: int
-    run_id: int
-    job_id: int = 0
-    lane_id: int = 0
-    round: int = 0
-    assigned_at: datetime
-    failures: int = 0
-    losses: int = 0
     name: str
     """The job's full name, or the tenant's name for an assignment."""
     tenant: str
     task: str
-    index: int = 0
     runner: str
     config: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
-    params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
-    number: str | None = None
-    info: str | None = None
-    """JSON text."""
-    slot_at: datetime | None = None
-    start_by_at: datetime | None = None
-    """When it should have started, if it is for a slot."""
-    idempotency_key: str
     retry: Retry = Retry()
     bounds: Bounds = Bounds()
     env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
@@ -302,6 +285,31 @@ class Attempt(Value, frozen=True, kw_only=True):
     external: bool = False
     """Whether the client reports the end: then the attempt only calls `on_start`."""
     notify: tuple[str, ...] = ()
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """All that an executor needs to know to make one attempt at an item. Many are made, so they are given by place."""
+
+    item_id: int
+    attempt: int
+    token: int
+    run_id: int
+    job_id: int
+    lane_id: int
+    round: int
+    assigned_us: int
+    failures: int
+    losses: int
+    index: int
+    idempotency_key: str
+    spec: ExecutionSpec
+    params: dict[str, Json]
+    number: str | None = None
+    info: str | None = None
+    """JSON text."""
+    slot_at: datetime | None = None
+    start_by_at: datetime | None = None
+    """When it should have started, if it is for a slot."""
 
 
 class AttemptEnd(Value, frozen=True, kw_only=True):

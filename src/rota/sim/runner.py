@@ -122,10 +122,10 @@ class SimRunner:
 
     def _start(self, attempt: Attempt) -> None:
         assert self._listener is not None
-        work_s = float(str(attempt.config["work_s"])) * (0.5 + self._chance.random())
+        work_s = float(str(attempt.spec.config["work_s"])) * (0.5 + self._chance.random())
         outcome = Outcome.FAILED if self._chance.random() < FAILING else Outcome.SUCCEEDED
         noted = Attempted(
-            self._loop.time(), self._place.host, attempt.item_id, attempt.attempt, attempt.token, attempt.tenant
+            self._loop.time(), self._place.host, attempt.item_id, attempt.attempt, attempt.token, attempt.spec.tenant
         )
         self._history.attempts.append(noted)
         if self._logs is not None:

@@ -26,28 +26,13 @@ from rota.loops.placer.participation import Participation, participate
 from rota.model.cluster import Peer
 from rota.model.dispatch import Arrival, ArrivalKind, Ready
 from rota.model.node import Joined, NewNode
-from rota.model.work import Attempt, Lane, Limit
+from rota.model.work import Lane, Limit
 from rota.rest.app import app
 from rota.rest.door import Door
 from rota.storage.memory import MemoryStore
-from tests.factories import a_new_node, a_node, an_assignment
+from tests.factories import a_new_node, a_node, an_assignment, an_attempt
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def an_attempt(item_id: int, attempt: int) -> Attempt:
-    return Attempt(
-        item_id=item_id,
-        attempt=attempt,
-        token=attempt,
-        run_id=1,
-        assigned_at=NOW,
-        name="x",
-        tenant="x",
-        task="main",
-        runner="python",
-        idempotency_key="k",
-    )
 
 
 def a_member(store: MemoryStore, name: str = "twin", *, is_gone: bool = False) -> Member:
@@ -89,7 +74,7 @@ async def test_an_assignment_that_is_pushed_out_by_its_own_batch_is_still_loaded
 
 def test_the_late_answer_about_an_attempt_leaves_the_next_one_alone() -> None:
     live = AttemptsInHand()
-    first, second = an_attempt(7, 1), an_attempt(7, 2)
+    first, second = an_attempt(7, 1, token=1), an_attempt(7, 2, token=2)
     live.add([first])
     live.add([second])
     live.settled([first])
@@ -258,7 +243,7 @@ def test_what_finds_no_executor_is_looked_at_again_by_itself() -> None:
 async def test_what_is_in_hand_does_not_begin_again() -> None:
     """Its grant may have come both ways."""
     live = AttemptsInHand()
-    one, again = an_attempt(1, 1), an_attempt(1, 2)
+    one, again = an_attempt(1, 1, token=1), an_attempt(1, 2, token=2)
     assert live.add([one, one]) == [one]
     assert live.add([one]) == []
     assert live.add([again]) == [again]
