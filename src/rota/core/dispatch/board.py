@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from rota.core.dispatch.rate import begin, unbegun
@@ -99,28 +99,32 @@ class Rounds:
         self.is_cut_off = False
         room = Room(self._limits, self._running, now_us, self._date_starts(now_us))
         given: list[Given] = []
-        heads = [self._head(lane_id, room) for lane_id in self._lanes_waiting()]
+        turns = {lane_id: self._turn(lane_id, room, free) for lane_id in self._lanes_waiting()}
+        heads = [turn.head() for turn in turns.values()]
         heapq.heapify(heads)
         starved = False
         while heads and len(given) < batch_max and room.is_open:
             start_by, not_before, load, item_id, lane_id = heads[0]
-            way = self._ways[lane_id]
-            now_load = room.load(way)
+            turn = turns[lane_id]
+            now_load = turn.load()
             if now_load > load:  # its quota got something meanwhile: others of the same times may come first now
                 heapq.heapreplace(heads, (start_by, not_before, now_load, item_id, lane_id))
                 continue
-            item = self._heaps[lane_id][0][3]
-            admitted = room.admits(way)
-            node_id = free.best(way.lane, item.avoid_id) if admitted else None
+            item = turn.heap[0][3]
+            admitted = turn.is_admitted()
+            node_id = free.best(turn.able, item.avoid_id) if admitted else None
             if node_id is None:
                 starved = starved or admitted
-                self.is_cut_off |= admitted and far.has(way.lane) and not free.has(way.lane)
+                self.is_cut_off |= admitted and not turn.able and far.has(turn.way.lane)
                 heapq.heappop(heads)  # what holds the first of a lane back holds back all of it
                 continue
-            heapq.heappop(self._heaps[lane_id])
-            given.append(self._give(item, way, node_id, free, room))
+            heapq.heappop(turn.heap)
+            given.append(self._give(item, node_id))
+            free.take(node_id)
+            if turn.is_rated:
+                room.take(turn.way)
             if self._skip_dead(lane_id):
-                heapq.heapreplace(heads, self._head(lane_id, room))
+                heapq.heapreplace(heads, turn.head())
             else:
                 heapq.heappop(heads)
         return RoundPlan(given, room.changed(), self._next_us(room, starved=starved))
@@ -153,7 +157,7 @@ class Rounds:
     def _clear(self) -> None:
         self._heaps: dict[int, list[Waiting]] = defaultdict(list)
         self._unsorted: list[Ready] = []
-        """What a rebuild brought: sorted by the next round, which knows the time."""
+        """What came since the last round: sorted by the next, which knows the time."""
         self._future: list[tuple[int, int, Ready]] = []
         self._now_us = 0
         """The latest instant of a round."""
@@ -178,33 +182,21 @@ class Rounds:
         if self._waiting.get(item.item_id, -1) >= item.attempt or item.item_id in self._seats:
             return
         self._waiting[item.item_id] = item.attempt
-        if item.not_before <= self._now_us:
-            self._join(item)
-        else:
-            heapq.heappush(self._future, (item.not_before, item.item_id, item))
-
-    def _join(self, item: Ready) -> None:
-        heapq.heappush(self._heaps[item.lane_id], (item.start_by, item.not_before, item.item_id, item))
+        self._unsorted.append(item)
 
     def _awake(self, now_us: int) -> None:
         """Move items whose `not_before` has come to their lanes."""
         self._now_us = now_us
-        if self._unsorted:
-            self._sort()
-        while self._future and self._future[0][0] <= now_us:
-            self._join(heapq.heappop(self._future)[2])
-
-    def _sort(self) -> None:
-        """Sort many items into their lanes at once, which is cheaper than one by one."""
-        for item in self._unsorted:
-            if item.not_before <= self._now_us:
-                self._heaps[item.lane_id].append((item.start_by, item.not_before, item.item_id, item))
+        future, heaps, push = self._future, self._heaps, heapq.heappush
+        unsorted, self._unsorted = self._unsorted, []
+        for item in unsorted:
+            if item.not_before <= now_us:
+                push(heaps[item.lane_id], (item.start_by, item.not_before, item.item_id, item))
             else:
-                self._future.append((item.not_before, item.item_id, item))
-        self._unsorted = []
-        for heap in self._heaps.values():
-            heapq.heapify(heap)
-        heapq.heapify(self._future)
+                push(future, (item.not_before, item.item_id, item))
+        while future and future[0][0] <= now_us:
+            item = heapq.heappop(future)[2]
+            push(heaps[item.lane_id], (item.start_by, item.not_before, item.item_id, item))
 
     def _lanes_waiting(self) -> list[int]:
         return [lane_id for lane_id in list(self._heaps) if self._skip_dead(lane_id)]
@@ -224,21 +216,20 @@ class Rounds:
             way = self._ways[lane_id] = Way.of(self.lanes[lane_id])
         return way
 
-    def _head(self, lane_id: int, room: Room) -> Head:
-        start_by, not_before, item_id, _ = self._heaps[lane_id][0]
-        return start_by, not_before, room.load(self._way(lane_id)), item_id, lane_id
+    def _turn(self, lane_id: int, room: Room, free: _Free) -> _Turn:
+        way = self._way(lane_id)
+        return _Turn(lane_id, way, self._heaps[lane_id], self._running, room, free.able_to(way.lane))
 
-    def _give(self, item: Ready, way: Way, node_id: int, free: _Free, room: Room) -> Given:
+    def _give(self, item: Ready, node_id: int) -> Given:
         del self._waiting[item.item_id]
         self._sit(Seated(item.item_id, item.lane_id, node_id, item.attempt + 1, self._now_us))
-        free.take(node_id)
-        room.take(way)
         return Given(item, node_id)
 
     def _sit(self, seat: Seated) -> None:
         self._seats[seat.item_id] = seat
+        running = self._running
         for name in self._way(seat.lane_id).limits:
-            self._running[name] += 1
+            running[name] += 1
         if seat.node_id is not None:
             self._on_node[seat.node_id] += 1
         if seat.given_us is not None:
@@ -248,8 +239,9 @@ class Rounds:
         seat = self._seats.pop(item_id, None)
         self._unbegun.pop(item_id, None)
         if seat is not None:
+            running = self._running
             for name in self._way(seat.lane_id).limits:
-                self._running[name] -= 1
+                running[name] -= 1
             if seat.node_id is not None:
                 self._on_node[seat.node_id] -= 1
 
@@ -289,6 +281,42 @@ class Rounds:
         return min(instants, default=None)
 
 
+class _Turn:
+    """A lane in a round: its items in order, and what its next one needs."""
+
+    __slots__ = ("_caps", "_lane_id", "_room", "_running", "_weight", "able", "heap", "is_rated", "way")
+
+    def __init__(
+        self, lane_id: int, way: Way, heap: list[Waiting], running: Mapping[str, int], room: Room, able: list[Target]
+    ) -> None:
+        self.way = way
+        self.heap = heap
+        self.able = able
+        """The executors that can run its items, with or without a free seat."""
+        self.is_rated = room.is_rated(way)
+        self._lane_id = lane_id
+        self._running = running
+        self._room = room
+        self._caps = room.caps(way)
+        self._weight = room.weight(way)
+
+    def load(self) -> float:
+        """How much runs in the lane's quota, by its weight."""
+        return self._running[self.way.quota] / self._weight
+
+    def head(self) -> Head:
+        start_by, not_before, item_id, _ = self.heap[0]
+        return start_by, not_before, self._running[self.way.quota] / self._weight, item_id, self._lane_id
+
+    def is_admitted(self) -> bool:
+        """Whether no limit of the lane is full."""
+        running = self._running
+        for name, cap in self._caps:
+            if running[name] >= cap:
+                return False
+        return not self.is_rated or self._room.full(self.way) is None
+
+
 class _Free:
     """The free seats of the executors."""
 
@@ -297,28 +325,29 @@ class _Free:
         self._targets = targets
         self._able: dict[tuple[str, str, str], list[Target]] = {}
 
-    def best(self, lane: Lane, avoid_id: int | None) -> int | None:
+    def best(self, able: Sequence[Target], avoid_id: int | None) -> int | None:
         """The executor with the most free seats; then the least busy; then the first by name. One that is to be
         avoided only if there is no other."""
         left = self._left
         best: int | None = None
         most = 0
-        for target in self._able_to(lane):  # in order of their busy scores and names
+        for target in able:  # in order of their busy scores and names
             node_id = target.node_id
             if left[node_id] > most and node_id != avoid_id:
                 best, most = node_id, left[node_id]
         if best is None and avoid_id is not None:
-            return self.best(lane, None)
+            return self.best(able, None)
         return best
 
     def has(self, lane: Lane) -> bool:
         """Whether there is an executor for this lane, with or without a free seat."""
-        return bool(self._able_to(lane))
+        return bool(self.able_to(lane))
 
     def take(self, node_id: int) -> None:
         self._left[node_id] -= 1
 
-    def _able_to(self, lane: Lane) -> list[Target]:
+    def able_to(self, lane: Lane) -> list[Target]:
+        """The executors that can run the items of a lane, in order of their busy scores and names."""
         key = (lane.group, lane.needs, lane.newer_than)
         if key not in self._able:
             able = [it for it in self._targets if it.group == lane.group and can_run(it.handlers, lane.needs)]
@@ -360,7 +389,7 @@ def plain_round(state: State, batch_max: int) -> list[Given]:
             (item.start_by, item.not_before, room.load(ways[item.lane_id]), item.item_id, item, node_id)
             for item in left
             if room.admits(ways[item.lane_id])
-            and (node_id := free.best(state.lanes[item.lane_id], item.avoid_id)) is not None
+            and (node_id := free.best(free.able_to(state.lanes[item.lane_id]), item.avoid_id)) is not None
         ]
         if not able:
             break

@@ -48,6 +48,20 @@ class Room:
     def admits(self, way: Way) -> bool:
         return self.full(way) is None
 
+    def caps(self, way: Way) -> list[tuple[str, int]]:
+        """The limits of a lane that are caps."""
+        found = ((name, self._caps.get(name) if name[:4] != JOB else way.lane.job_cap) for name in way.limits)
+        return [(name, cap) for name, cap in found if cap is not None]
+
+    def is_rated(self, way: Way) -> bool:
+        """Whether a limit of a lane has a rate."""
+        return bool(way.rates) or not self._rated.isdisjoint(way.limits)
+
+    def weight(self, way: Way) -> int:
+        """The weight of the lane's quota."""
+        limit = self._limits.get(way.quota)
+        return 1 if limit is None else limit.weight
+
     def full(self, way: Way) -> str | None:
         """Return the name of the first limit of a lane that is full; None if none is."""
         for name in way.limits:
@@ -61,8 +75,7 @@ class Room:
 
     def load(self, way: Way) -> float:
         """How much runs in the lane's quota, by its weight."""
-        limit = self._limits.get(way.quota)
-        return self._running.get(way.quota, 0) / (1 if limit is None else limit.weight)
+        return self._running.get(way.quota, 0) / self.weight(way)
 
     def take(self, way: Way) -> None:
         """Count a start against the rates."""
