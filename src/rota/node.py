@@ -87,7 +87,7 @@ class Tuning:
 
     finishers: int = 2
     """While one waits for its commit, the other gathers the next batch."""
-    gather_s: float = 0.01
+    gather_s: float = 0.03
     """How long ends gather while they come quickly one after the other, where each batch is told to others. The first
     after a pause is written at once."""
     rescue_pace: float = 1.0

@@ -23,7 +23,7 @@ from rota.loops.loop import Loop
 from rota.loops.signals import Signals
 from rota.loops.store_time import StoreTime
 from rota.model.dispatch import ItemEnd, ItemStart
-from rota.model.moment import micros, moment
+from rota.model.moment import moment
 from rota.model.node import MARGIN_S
 from rota.model.states import Outcome
 from rota.model.work import MESSAGE_MAX, Assignment, Attempt, AttemptEnd, SuspectedOverlap
@@ -84,12 +84,15 @@ class Finisher(Loop):
         if not ends and not starts:
             return START_S if self._in_hand.begun else 3600.0
         self._in_hand.written_s = self._clock.monotonic()
+        self._in_hand.being_written += len(over)
         try:
             told = await self._notices(over, ends)
             done = await self._store.finish(ends, starts, rule=Advance(), notices=told)
         except BaseException as fault:
             self._put_back(over, alone=isinstance(fault, Exception) and not isinstance(fault, StoreUnavailable))
             raise
+        finally:
+            self._in_hand.being_written -= len(over)
         self._at_once = self._config.batch_max
         self._moment = StoreTime(self._clock, moment(done.now_us))  # a clock that drifts is not carried on for long
         for start in starts:
@@ -139,7 +142,7 @@ class Finisher(Loop):
         self, over: Sequence[tuple[Attempt, AttemptEnd]], ends: Sequence[ItemEnd]
     ) -> dict[int, list[Assignment]]:
         """What the clients of assigned items want to be told."""
-        wanting = {attempt.item_id: attempt for attempt, _ in over if attempt.notify}
+        wanting = {attempt.item_id: attempt for attempt, _ in over if attempt.spec.notify}
         unlucky = [end for end in ends if end.item_id in wanting and end.outcome != Outcome.SUCCEEDED]
         if not unlucky:
             return {}
@@ -153,7 +156,7 @@ class Finisher(Loop):
 
     def _early_s(self) -> float:
         """For how much longer ends shall gather: a transaction for each would cost more than they do."""
-        if len(self._in_hand.over) >= self._config.batch_max:
+        if self._in_hand.is_all_over or len(self._in_hand.over) >= self._config.batch_max:
             return 0.0
         return self._in_hand.written_s + self._gather_s - self._clock.monotonic()
 
@@ -172,13 +175,13 @@ class Finisher(Loop):
         ]
 
     def _outside(self, attempt: Attempt, end: AttemptEnd, read: StoreTime) -> ItemStart:
-        assert attempt.timeout_s is not None
+        assert attempt.spec.timeout_s is not None
         return ItemStart(
             item_id=attempt.item_id,
             attempt=attempt.attempt,
             round=attempt.round,
             started_us=read.at_us(end.ended_s if end.started_s is None else end.started_s),
-            expires_s=attempt.timeout_s,
+            expires_s=attempt.spec.timeout_s,
         )
 
     def _end(self, attempt: Attempt, end: AttemptEnd, read: StoreTime) -> ItemEnd | None:
@@ -191,7 +194,7 @@ class Finisher(Loop):
             end.cause,
             failures=attempt.failures,
             losses=attempt.losses - unbegun,  # what no process has begun is not counted as lost
-            retry=attempt.retry,
+            retry=attempt.spec.retry,
             chance=self._clock.chance(),
         )
         return ItemEnd(
@@ -208,7 +211,7 @@ class Finisher(Loop):
             node=self._identity.name,
             node_id=self._identity.id,
             round=attempt.round,
-            assigned_us=micros(attempt.assigned_at),
+            assigned_us=attempt.assigned_us,
             started_us=None if end.started_s is None else read.at_us(end.started_s),
             code=end.code,
             message=(following.message or end.message)[:MESSAGE_MAX],
@@ -218,4 +221,4 @@ class Finisher(Loop):
 
 
 def _is_outside(attempt: Attempt, end: AttemptEnd) -> bool:
-    return attempt.external and end.outcome is Outcome.SUCCEEDED
+    return attempt.spec.external and end.outcome is Outcome.SUCCEEDED

@@ -29,9 +29,16 @@ class AttemptsInHand:
         """When attempts (by item) started, by the monotonic clock, while their start is not written yet."""
         self.written_s = 0.0
         """When the last batch of ends was begun, by the monotonic clock."""
+        self.being_written = 0
+        """How many ends are on their way to the store."""
         self.over: deque[tuple[Attempt, AttemptEnd]] = deque()
         self.idle = asyncio.Event()
         self.idle.set()
+
+    @property
+    def is_all_over(self) -> bool:
+        """Whether nothing that is in hand runs any more."""
+        return len(self.attempts) - self.being_written <= len(self.over)
 
     def give_back(self, attempts: Iterable[tuple[int, int]]) -> None:
         """Attempts (item, attempt) that this node does not know go back: from now on none of them may begin here."""
