@@ -78,3 +78,14 @@ def test_a_store_in_use_is_refused_and_not_touched(home: Home) -> None:
 def test_a_store_that_only_one_process_sees_is_refused(home: Home) -> None:
     said = home.refused(2, "bench", "dispatch", *SMALL, "--store", "memory:")
     assert "several processes share the store" in said
+
+
+@pytest.mark.parametrize("server", ["sqlite", pytest.param("postgres", marks=pytest.mark.prove)])
+def test_a_store_is_given_a_past_which_stays(home: Home, request: pytest.FixtureRequest, server: str) -> None:
+    """Figures from an empty store say little; the second run finds what the first has made."""
+    url = "sqlite:///rota.db" if server == "sqlite" else request.getfixturevalue(f"{server}_url")
+    none = ("--seconds", "0", "--idle-starts", "0", "--store", url)
+    first = bench(home, "--history", "6000", *none)
+    assert (first["history"], first["lost"], first["doubled"], first["over_cap"]) == (6000, 0, 0, 0)
+    assert bench(home, "--history", "5000", *none)["history"] == 6000
+    assert set(first["calibration"]) == {"loop_ms", "sleep_late_ms", "busy"}

@@ -1,6 +1,7 @@
 """How fast is a cluster: items assigned, dispatched under caps, executed by real nodes, finished; each state durable.
 
-    refuse a store in use ─> set limits ─> throughput ─> latency ─> starts on an idle cluster ─> the ceiling ─> clean
+    refuse a store in use ─> look at the machine ─> make history ─> set limits ─> throughput ─> latency
+        ─> starts on an idle cluster ─> the ceiling ─> clean
 
 Throughput and latency have nodes of their own, so that what the first ones say about themselves is about one phase.
 The ceiling is measured in the same database, when the nodes are gone.
@@ -17,13 +18,16 @@ import msgspec
 from sqlalchemy import make_url
 
 from rota.bench import judge
+from rota.bench.calibration import Calibration, calibrate
 from rota.bench.fleet import FleetPlan
+from rota.bench.history import top_up
 from rota.bench.offer import NOOP, STAMP, Offer
 from rota.bench.phases import DispatchWish, Phases, Progress
 from rota.bench.plain import connect
 from rota.bench.raw import raw_rate
 from rota.control import Action, Control
 from rota.errors import Refused
+from rota.model.moment import micros
 from rota.model.plan import JobFilter
 from rota.model.value import Value
 from rota.model.work import CAPACITY, GLOBAL, Limit
@@ -34,6 +38,11 @@ class DispatchFigures(Value, frozen=True, kw_only=True):
     """What was measured, and with what. No value: it was not measured, or cannot be."""
 
     store: str
+    void: str
+    """Why these figures mean nothing; empty if they do."""
+    calibration: Calibration
+    history: int
+    """How many ended items the store had before."""
     items: int
     tenants: int
     nodes: int
@@ -67,13 +76,15 @@ async def measure(store: Store, url: str, clock: Clock, wish: DispatchWish, prog
     gc.collect()
     gc.freeze()  # as a node does: else pauses of this process would be measured too
     offer = Offer(store, clock, wish.crowd)
+    calibration = await calibrate(clock)
     conn = await connect(url)
     try:
+        history = await top_up(conn, wish.history, micros(await store.now()), progress)
         await store.set_limits(wish.crowd.limits)
         with tempfile.TemporaryDirectory(prefix="rota-bench-") as folder:
             plan = FleetPlan(url=url, nodes=wish.nodes, seats=wish.seats, folder=folder)
             phases = Phases(store, clock, plan, conn, offer, wish, progress)
-            found = {**await phases.throughput(), **await phases.latency()}
+            found = {"history": history, **await phases.throughput(), **await phases.latency()}
         found["raw_items_per_s"] = await raw_rate(url, clock, phases.sample, wish.items, progress)
     finally:
         await judge.clear(conn, offer.run_ids)
@@ -81,7 +92,7 @@ async def measure(store: Store, url: str, clock: Clock, wish: DispatchWish, prog
         await store.set_limits([Limit(name=GLOBAL, cap=CAPACITY)], removed=list(wish.crowd.quotas))
         made = [Action(job.definition.full_name, "delete") for job in await store.named([NOOP, STAMP])]
         await Control(store, clock).prune(made)  # not by hand: the next benchmark makes them again
-    return _figures(url, wish, found)
+    return _figures(url, wish, found | {"void": calibration.void, "calibration": calibration})
 
 
 def _whole(url: str) -> str:

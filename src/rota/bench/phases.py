@@ -32,6 +32,7 @@ class DispatchWish(Value, frozen=True, kw_only=True):
     seats: int
     seconds: float
     idle_starts: int
+    history: int = 0
 
 
 class Phases:

@@ -54,6 +54,10 @@ class Plain(Protocol):
         """Remove a table, if it is there."""
         ...
 
+    async def analyse(self, tables: Sequence[str]) -> None:
+        """Let the database look at what the tables hold, as it does by itself on a server that is up for a while."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -119,6 +123,10 @@ class PlainPostgreSQL:
 
     async def drop_table(self, name: str) -> None:
         await self.run(f"DROP TABLE IF EXISTS {name}")
+
+    async def analyse(self, tables: Sequence[str]) -> None:
+        for name in tables:
+            await self.run(f"VACUUM ANALYZE {name}")
 
     async def close(self) -> None:
         await self._conn.close()
@@ -192,6 +200,9 @@ class PlainMySQL:
         if await self.rows(f"{known} = '{name}'"):  # IF EXISTS would warn
             await self.run(f"DROP TABLE {name}")
 
+    async def analyse(self, tables: Sequence[str]) -> None:
+        await self.rows(f"ANALYZE TABLE {', '.join(tables)}")
+
     async def close(self) -> None:
         self._conn.close()
 
@@ -240,6 +251,10 @@ class PlainSQLite:
 
     async def drop_table(self, name: str) -> None:
         await self.run(f"DROP TABLE IF EXISTS {name}")
+
+    async def analyse(self, tables: Sequence[str]) -> None:
+        for name in tables:
+            await self.run(f"ANALYZE {name}")
 
     async def close(self) -> None:
         self._conn.close()

@@ -57,6 +57,13 @@ def fire(ctx: click.Context, jobs: int) -> None:
 @click.option("--batch", type=click.IntRange(1, 10_000), default=500, show_default=True, help="items in one assign")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), default=300, show_default=True, help="of one worker")
 @click.option("--seconds", type=Seconds(), default=10.0, show_default=True, help="of load at 1,000/s; 0: none")
+@click.option(
+    "--history",
+    type=click.IntRange(0, 100_000_000),
+    default=0,
+    show_default=True,
+    help="ended items that the store has before: what is missing is made, and stays",
+)
 @click.option("--idle-starts", type=click.IntRange(0, 1000), default=30, show_default=True, help="single starts")
 @click.pass_context
 def dispatch(ctx: click.Context, /, **asked: Any) -> None:
@@ -95,6 +102,7 @@ def _wish(
     concurrency: int,
     seconds: float,
     idle_starts: int,
+    history: int,
 ) -> DispatchWish:
     from rota.bench.offer import BenchTenants
     from rota.bench.phases import DispatchWish
@@ -115,6 +123,7 @@ def _wish(
         seats=seats or -(-capacity // count),
         seconds=seconds,
         idle_starts=idle_starts,
+        history=history,
     )
 
 
@@ -125,7 +134,15 @@ def _say(ctx: click.Context, found: FireFigures | DispatchFigures) -> None:
     if as_json(ctx):
         say_json(figures)
     else:
-        facts([(name.replace("_", " "), "" if value is None else str(value)) for name, value in figures.items()])
+        facts(
+            [(name.replace("_", " "), "" if value is None else _shown_value(value)) for name, value in figures.items()]
+        )
+
+
+def _shown_value(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {it}" for name, it in value.items())
+    return str(value)
 
 
 async def _measure(session: Session, jobs: int) -> FireFigures:
