@@ -101,7 +101,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "model",
         "errors",
     },
-    "bench": {"control", "client", "loops", "config", "ports", "model", "errors"},
+    "bench": {"execution.machine_load", "control", "client", "loops", "config", "ports", "model", "errors"},
     "cli": {
         "control",
         "settings",
