@@ -17,6 +17,7 @@ from rota.core.define import Apply, Pause, Resume
 from rota.errors import CommitUnknown, StoreFault, StoreUnavailable
 from rota.model.plan import Rule
 from rota.ports import Clock, Store
+from rota.transactions.change import change
 from tests.checkers.changes import CHANGED, PAUSED, RESUMED, Asked
 from tests.cluster.witness import Witness
 from tests.cluster.workload import Wanted
@@ -93,7 +94,7 @@ class Changer:
         """Ask once: True if it was done, False if the store says that nothing was changed, None if nobody knows."""
         rules: dict[str, Rule] = {CHANGED: Apply(definitions=(job.definition,)), PAUSED: Pause(), RESUMED: Resume()}
         try:
-            await self._store.change([job.definition.full_name], rules[kind])
+            await self._store.transact(change, [job.definition.full_name], rules[kind])
         except CommitUnknown:
             return None
         except StoreUnavailable:

@@ -27,6 +27,8 @@ from rota.model.value import encode
 from rota.ports import Coordinator, Store
 from rota.storage.sql import schema
 from rota.storage.sql.store import SqlStore
+from rota.transactions.change import change, misplaced, place_again
+from rota.transactions.members import leave
 from rota.wiring import own_coordinator
 from tests.contract.conftest import Open
 from tests.factories import HANDLER, MANUAL, a_definition, a_node, assigned, given
@@ -48,7 +50,7 @@ class Town:
 
     async def jobs(self, count: int) -> list[Definition]:
         definitions = [a_definition() for _ in range(count)]
-        await self.store.change([it.full_name for it in definitions], Apply(definitions=tuple(definitions)))
+        await self.store.transact(change, [it.full_name for it in definitions], Apply(definitions=tuple(definitions)))
         return definitions
 
     async def says(self, name: str, jobs: range = range(0), **peer: Any) -> Coordinator:
@@ -200,7 +202,7 @@ async def test_a_drain_is_waited_for_until_jobs_and_items_are_gone(town: Town) -
     assert (tuple(left), told) == ((2, 3), [(2, 3)])
     assert tuple(await town.control.drained(["a"], [Role.SCHEDULER], lambda _: None, 0.0)) == (2, 0)
     await scheduler.leave()
-    await town.store.leave(node_id)
+    await town.store.transact(leave, node_id)
     assert (await town.control.drained(["a"], tuple(Role), lambda _: None, 30.0)).is_none
 
 
@@ -284,7 +286,7 @@ async def test_a_job_is_not_given_to_who_has_enough_or_is_drained_unless_forced(
 
 async def test_a_job_that_nobody_fires_has_no_owner(town: Town) -> None:
     definition = a_definition(rule=MANUAL)
-    await town.store.change([definition.full_name], Apply(definitions=(definition,)))
+    await town.store.transact(change, [definition.full_name], Apply(definitions=(definition,)))
     await town.says("a")
     with pytest.raises(Refused, match="needs no owner"):
         await town.control.claim(definition.full_name)
@@ -352,11 +354,11 @@ async def test_the_doctor_finds_what_is_wrong_and_repairs_what_is_safe(town: Tow
 
 async def test_jobs_that_are_wrongly_listed_are_found_and_listed_anew(town: Town) -> None:
     if not isinstance(town.store, SqlStore):
-        assert await town.store.misplaced(repair=True) == 0
+        assert await place_again(town.store) == 0
         return
     await town.jobs(3)
     manual = a_definition(rule=MANUAL)
-    await town.store.change([manual.full_name], Apply(definitions=(manual,)))
+    await town.store.transact(change, [manual.full_name], Apply(definitions=(manual,)))
     before = await town.store.placeable(-1)
 
     def spoil(conn: Connection) -> None:
@@ -364,9 +366,9 @@ async def test_jobs_that_are_wrongly_listed_are_found_and_listed_anew(town: Town
         conn.execute(schema.placed.insert().values(job_id=4))
 
     await town.store._db.write(spoil)
-    assert await town.store.misplaced() == 2
-    assert await town.store.misplaced(repair=True) == 2
-    assert await town.store.misplaced() == 0
+    assert await town.store.look(misplaced) == 2
+    assert await place_again(town.store) == 2
+    assert await town.store.look(misplaced) == 0
     after = await town.store.placeable(before.revision)
     assert after.jobs == before.jobs == (1, 2, 3), "and whoever has looked before looks again"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ from rota.model.run import Item, LogKey, Run
 from rota.model.states import Cause, ItemState, JobState, RunState
 from rota.model.work import GLOBAL, Limit, Rate, token_of
 from rota.ports import Store
+from rota.transactions.change import change
+from rota.transactions.finish import finish
+from rota.transactions.members import join
+from rota.transactions.round import dispatch
 from tests.factories import MANUAL, a_definition, put, queue
 
 HERE = Place(host="h", boot_id="b", pid_namespace="n", pid=1, pid_started=1)
@@ -52,12 +56,12 @@ class Executor:
         told = [listener_name(app, it) for app in apps for it in ("on_start", "on_fail")]
         handlers = (*told, "default/default/send")
         node = NewNode(name=name, incarnation="i", place=HERE, seats=self._seats, handlers=handlers, **fields)
-        self.id = (await self._store.join(node, lease_s=60)).id
+        self.id = (await self._store.transact(join, node, lease_s=60)).id
         return self
 
     async def round(self) -> list[Granted]:
         """What a round gives to this node."""
-        done = await self._store.dispatch(self.id, self._board, batch_max=100)
+        done = await dispatch(self._store, self.id, self._board, batch_max=100)
         self.last = done.round
         return list(done.grants[self.id].items) if self.id in done.grants else []
 
@@ -67,7 +71,7 @@ class Executor:
         starts = [
             ItemStart(item_id=it.item_id, attempt=it.attempt, started_us=now, expires_s=expires_s) for it in granted
         ]
-        await self._store.finish([], starts, rule=Advance())
+        await finish(self._store, [], starts, rule=Advance())
 
     async def end(self, granted: Granted, outcome: str = "succeeded", state: str = "succeeded") -> None:
         """Say how an attempt has ended."""
@@ -82,7 +86,7 @@ class Executor:
             node="berlin",
             node_id=self.id,
         )
-        await self._store.finish([end], rule=Advance())
+        await finish(self._store, [end], rule=Advance())
 
 
 async def executor(store: Store, seats: int = 10) -> Executor:
@@ -702,16 +706,16 @@ class LosesReplies:
         self._store = store
         self.lost: list[str] = []
 
-    def __getattr__(self, verb: str) -> Any:
-        ask = getattr(self._store, verb)
-        if verb not in ("finish", "assign", "change", "cancel", "extend", "set_limits"):
+    def __getattr__(self, name: str) -> Any:
+        ask = getattr(self._store, name)
+        if name not in ("transact", "write_once"):
             return ask
 
-        async def asked(*args: Any, **options: Any) -> Any:
-            answer = await ask(*args, **options)
-            is_question = verb == "change" and answer.plan.is_empty
-            if verb not in self.lost and not is_question:
-                self.lost.append(verb)
+        async def asked(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            answer = await ask(work, *args, **options)
+            is_question = work is change and answer.plan.is_empty
+            if work.__name__ not in self.lost and not is_question:
+                self.lost.append(work.__name__)
                 raise CommitUnknown("the reply was lost")
             return answer
 
@@ -731,6 +735,6 @@ async def test_a_request_whose_answer_was_lost_is_made_once(store: Store) -> Non
     losing.lost.remove("change")
     again = await control.retry(source.id)
     assert again.key == f"{source.id}.1"
-    assert sorted(losing.lost) == ["assign", "cancel", "change", "extend", "finish", "set_limits"]
+    assert sorted(losing.lost) == ["assign_run", "cancel", "change", "extend", "finish_items", "set_limits"]
     assert len(await store.runs(RunFilter())) == 3
     assert len(await store.attempts(made.id)) == 1

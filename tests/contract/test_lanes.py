@@ -12,6 +12,8 @@ from rota.ports import Store
 from rota.storage.memory import MemoryStore
 from rota.storage.sql import schema
 from rota.storage.sql.store import SqlStore
+from rota.transactions.finish import finish
+from rota.transactions.prune import prune
 from tests.contract.conftest import Open
 from tests.factories import a_node, an_end, assigned, given
 
@@ -50,10 +52,10 @@ async def age(hours: int, store: Store, *others: Store) -> None:
 async def test_a_lane_that_nobody_uses_is_forgotten_and_one_with_a_live_item_is_not(store: Store) -> None:
     node = await a_node(store)
     await assigned(store, 1, quota="over")
-    await store.finish([an_end(it) for it in await given(store, node)])
+    await finish(store, [an_end(it) for it in await given(store, node)])
     await assigned(store, 1, quota="live")
     await age(49, store)
-    await store.prune(KEEP, limit=10)
+    await store.transact(prune, KEEP, limit=10)
     assert await quotas(store) == ["live"]
     await assigned(store, 1, quota="over")
     assert len(await given(store, node)) == 2
@@ -66,12 +68,12 @@ async def test_a_lane_is_kept_for_as_long_as_somebody_may_know_it(store: Store, 
     for it in (store, other):
         await assigned(it, 1, quota="shared")
     node = await a_node(store)
-    await store.finish([an_end(it) for it in await given(store, node)])
+    await finish(store, [an_end(it) for it in await given(store, node)])
     for _ in range(14):
         await age(4, store, other)
         await assigned(other, 1, quota="shared")
-        await store.finish([an_end(it) for it in await given(store, node)])
-        await store.prune(KEEP, limit=10)
+        await finish(store, [an_end(it) for it in await given(store, node)])
+        await store.transact(prune, KEEP, limit=10)
         assert await quotas(store) == ["shared"], "it is used every four hours"
 
 
@@ -80,10 +82,10 @@ async def test_a_lane_that_others_forgot_is_made_anew(store: Store, another: Ope
     other = await another()
     await assigned(other, 1, quota="lost")
     node = await a_node(store)
-    await store.finish([an_end(it) for it in await given(store, node)])
+    await finish(store, [an_end(it) for it in await given(store, node)])
     await age(49, other)
-    await store.prune(KEEP, limit=10)
+    await store.transact(prune, KEEP, limit=10)
     assert await quotas(store) == []
     await assigned(other, 1, quota="lost")
     (granted,) = await given(store, node)
-    assert (await store.finish([an_end(granted)])).stale == frozenset()
+    assert (await finish(store, [an_end(granted)])).stale == frozenset()

@@ -15,6 +15,8 @@ from rota.model.node import NodeState
 from rota.model.plan import JobFilter
 from rota.model.trigger import Cron, Every, Manual, Once
 from rota.ports import Store
+from rota.transactions.fire import fire
+from rota.transactions.members import drain, undrain
 from tests.contract.test_nodes import a_node, node_of
 from tests.factories import a_definition
 
@@ -74,7 +76,7 @@ async def test_firing_does_not_change_the_set(store: Store) -> None:
     await control.apply([a_definition("once", rule=Once(once_at=at))])
     before = await store.placeable(-1)
     assert before.jobs is not None
-    while not (await store.fire(before.jobs, Fire())).runs:
+    while not (await store.transact(fire, before.jobs, Fire())).runs:
         pass
     assert (await store.placeable(before.revision)).jobs is None
 
@@ -94,25 +96,25 @@ async def test_jobs_with_a_live_run_are_busy(store: Store) -> None:
 async def test_the_offline_list_is_kept_by_name_and_role(store: Store) -> None:
     node = await a_node(store, "alpha")
     until = await store.now() + timedelta(seconds=60)
-    await store.drain([Drain(name="alpha", roles=(Role.SCHEDULER,), keep=3, deadline_at=until)])
+    await store.transact(drain, [Drain(name="alpha", roles=(Role.SCHEDULER,), keep=3, deadline_at=until)])
     (listed,) = (await store.drains()).drains
     assert (listed.name, listed.roles, listed.keep, listed.deadline_at) == ("alpha", (Role.SCHEDULER,), 3, until)
     assert (await node_of(store, node)).state is NodeState.ONLINE, "it still executes"
-    await store.drain([Drain(name="alpha", roles=(Role.EXECUTOR,))])
+    await store.transact(drain, [Drain(name="alpha", roles=(Role.EXECUTOR,))])
     (listed,) = (await store.drains()).drains
     assert listed.roles == (Role.SCHEDULER, Role.EXECUTOR)
     assert (await node_of(store, node)).state is NodeState.DRAINING
-    await store.undrain(["alpha"], (Role.EXECUTOR,))
+    await store.transact(undrain, ["alpha"], (Role.EXECUTOR,))
     (listed,) = (await store.drains()).drains
     assert listed.roles == (Role.SCHEDULER,)
     assert (await node_of(store, node)).state is NodeState.ONLINE
-    await store.undrain(["alpha", "nobody"], tuple(Role))
+    await store.transact(undrain, ["alpha", "nobody"], tuple(Role))
     assert (await store.drains()).drains == ()
 
 
 @pytest.mark.parametrize("passed", [True, False])
 async def test_a_deadline_is_judged_by_the_clock_of_the_store(store: Store, passed: bool) -> None:
     at = await store.now() + timedelta(seconds=-1 if passed else 3600)
-    await store.drain([Drain(name="alpha", deadline_at=at)])
+    await store.transact(drain, [Drain(name="alpha", deadline_at=at)])
     listed = await store.drains()
     assert listed.drains[0].is_over(listed.now) is passed

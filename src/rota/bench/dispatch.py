@@ -28,6 +28,7 @@ from rota.model.plan import JobFilter
 from rota.model.value import Value
 from rota.model.work import CAPACITY, GLOBAL, Limit
 from rota.ports import Clock, Store
+from rota.transactions.limits import set_limits
 
 
 class DispatchFigures(Value, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ async def measure(store: Store, url: str, clock: Clock, wish: DispatchWish, prog
     offer = Offer(store, clock, wish.crowd)
     conn = await connect(url)
     try:
-        await store.set_limits(wish.crowd.limits)
+        await store.transact(set_limits, wish.crowd.limits)
         with tempfile.TemporaryDirectory(prefix="rota-bench-") as folder:
             plan = FleetPlan(url=url, nodes=wish.nodes, seats=wish.seats, folder=folder)
             phases = Phases(store, clock, plan, conn, offer, wish, progress)
@@ -78,7 +79,7 @@ async def measure(store: Store, url: str, clock: Clock, wish: DispatchWish, prog
     finally:
         await judge.clear(conn, offer.run_ids)
         await conn.close()
-        await store.set_limits([Limit(name=GLOBAL, cap=CAPACITY)], removed=list(wish.crowd.quotas))
+        await store.transact(set_limits, [Limit(name=GLOBAL, cap=CAPACITY)], removed=list(wish.crowd.quotas))
         made = [Action(job.definition.full_name, "delete") for job in await store.named([NOOP, STAMP])]
         await Control(store, clock).prune(made)  # not by hand: the next benchmark makes them again
     return _figures(url, wish, found)

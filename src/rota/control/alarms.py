@@ -15,6 +15,7 @@ from rota.model.alarm import CLUSTER, LATE_S, MERGE_S, Alarm, AlarmKind, AlarmRu
 from rota.model.job import Definition, JobName, job_scope
 from rota.model.value import digest
 from rota.ports import Courier
+from rota.transactions.alarms import remove_alarm_rule, set_alarm_rule
 
 LATEST_MAX = 1000
 
@@ -61,7 +62,7 @@ class AlarmVerbs(Retrying):
         if name is not None:
             await self._refuse_defined(name)
         rule = await self._signed(AlarmRule(channel=way, **{"name": _own_name(scope, way), **found}))
-        return await self._again(lambda: self._store.set_alarm_rule(rule))
+        return await self._again(lambda: self._store.transact(set_alarm_rule, rule))
 
     async def alarm_states(self) -> list[RuleState]:
         """Return every rule with the state of its deliveries."""
@@ -83,7 +84,7 @@ class AlarmVerbs(Retrying):
         """Remove a rule. Raises Refused for a rule of a job's definition: it is removed in the definition."""
         await self._rule(name)
         await self._refuse_defined(name)
-        await self._again(lambda: self._store.remove_alarm_rule(name))
+        await self._again(lambda: self._store.transact(remove_alarm_rule, name))
 
     async def test_alarm(self, name: str, courier: Courier) -> str:
         """Send a test through the channel of a rule, from this host, and return the answer. Raises `Undelivered`."""
@@ -101,9 +102,9 @@ class AlarmVerbs(Retrying):
         for rule in wanted.values():
             if rule.name not in known or not _same_rule(rule, known[rule.name]):
                 signed = await self._signed(rule)
-                await self._again(partial(self._store.set_alarm_rule, signed))
+                await self._again(partial(self._store.transact, set_alarm_rule, signed))
         for name in known.keys() - wanted.keys():
-            await self._again(partial(self._store.remove_alarm_rule, name))
+            await self._again(partial(self._store.transact, remove_alarm_rule, name))
 
     async def _refuse_defined(self, name: str) -> None:
         rules = {rule.name: rule for rule in await self._again(self._store.alarm_rules)}

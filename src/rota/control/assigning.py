@@ -23,6 +23,8 @@ from rota.model.moment import micros
 from rota.model.run import Item
 from rota.model.states import ItemState, Outcome
 from rota.model.work import MESSAGE_MAX, RESULT_MAX, Assignment, Queued, Retry, Work, token_of
+from rota.transactions.assign import assign
+from rota.transactions.finish import extend, finish
 
 ID_MAX = 2**63 - 1
 UNDER_WAY = (ItemState.ASSIGNED, ItemState.RUNNING)
@@ -109,7 +111,7 @@ class AssignVerbs(Retrying):
         return await self._assigned(wanted, quota_must_exist=must_exist)
 
     async def _assigned(self, wanted: Assignment, *, quota_must_exist: bool) -> Assigned:
-        run = await self._again(lambda: self._store.assign(wanted, quota_must_exist=quota_must_exist))
+        run = await self._again(lambda: assign(self._store, wanted, quota_must_exist=quota_must_exist))
         items = await self._again(lambda: self._store.items(run.id))
         return Assigned(run.id, tuple(AssignedItem(item.id, item.number or "") for item in items))
 
@@ -138,7 +140,7 @@ class AssignVerbs(Retrying):
         if queued is None:
             return None
         await self._refuse_own(queued)
-        return await self._again(lambda: self._store.extend(item_id, queued.attempt, seconds))
+        return await self._again(lambda: self._store.transact(extend, item_id, queued.attempt, seconds))
 
     async def _from_now_on(self, wanted: Assignment, *, is_repeatable: bool) -> Assignment:
         """Refuse an end that has passed. With a key, though, it may be a repetition of a call that came in time."""
@@ -157,7 +159,7 @@ class AssignVerbs(Retrying):
         work = await self._refuse_own(queued)
         written = _end(queued, end, work.retry, self._clock.chance())
         told = await self._notices(written, work) if work.notify and end.outcome is not Outcome.SUCCEEDED else []
-        done = await self._store.finish([written], rule=Advance(), notices={item_id: told})
+        done = await finish(self._store, [written], rule=Advance(), notices={item_id: told})
         return await self._too_late(item_id, claimed, end) if item_id in done.stale else Answer.FINISHED
 
     async def _under_way(self, item_id: int, claimed: _Claim) -> Queued | None:

@@ -14,6 +14,7 @@ from rota.errors import NotFound, Refused
 from rota.model.cluster import Handover, Placement, Role
 from rota.model.folders import JOBS
 from rota.model.job import Job, JobName
+from rota.transactions.members import undrain
 
 LOOK_S = 0.25
 TRIES = 20
@@ -74,7 +75,7 @@ class ClusterVerbs(Surveying):
         owner = facts.owners.get(job.id)
         undrained = receiver in facts.drained
         if undrained:
-            await self._again(lambda: self._store.undrain([receiver], (Role.SCHEDULER,)))
+            await self._again(lambda: self._store.transact(undrain, [receiver], (Role.SCHEDULER,)))
             await self._notify("drain")
         if owner != receiver:
             giver = receiver if owner is None or facts.peer(owner) is None else owner

@@ -19,6 +19,7 @@ from rota.model.entry import folder_of
 from rota.model.folders import HANDOVER, REPAIRS
 from rota.model.node import Members
 from rota.model.plan import JobFilter, RunFilter
+from rota.transactions.change import misplaced, place_again
 
 ITEMS_MAX = 1000
 """How many of the oldest live items are looked at."""
@@ -43,7 +44,7 @@ class DoctorVerbs(Surveying):
         """Do what harms nobody: list the jobs anew that want an owner, remove hand-overs that lead nowhere and
         entries of the coordinator that belong to nobody, wake every scheduler. Returns what was done."""
         done = []
-        if jobs := await self._again(lambda: self._store.misplaced(repair=True)):
+        if jobs := await self._again(lambda: place_again(self._store)):
             done.append(f"listed {jobs} jobs anew as wanting an owner, or not")
         for giver, stale in stale_handovers(await self.cluster()).items():
             if await self._forget(giver, stale):
@@ -67,7 +68,7 @@ class DoctorVerbs(Surveying):
             answered_at=answered_at,
             weaknesses=await self._again(self._store.weaknesses),
             raised=await self._again(self._store.raised),
-            misplaced=await self._again(self._store.misplaced),
+            misplaced=await self._again(lambda: self._store.look(misplaced)),
             wrong=await self._wrong(cluster),
             repairs={entry.name: read_repairs(entry) for entry in await self._entries(REPAIRS)},
             stuck=await self._stuck(cluster),

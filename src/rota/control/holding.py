@@ -9,6 +9,7 @@ from rota.errors import InvalidInput, NotFound, Problem
 from rota.model.cluster import Hold
 from rota.model.job import Job, JobName
 from rota.model.plan import JobFilter
+from rota.transactions.hold import hold, unhold
 
 SUGGEST_MAX = 1000
 """How many jobs are looked at for the name that was meant."""
@@ -24,7 +25,7 @@ class HoldVerbs(Retrying):
         quota: a pause of a misspelt name would hold nothing."""
         _check(tenant, project)
         await self._refuse_unknown(tenant, project)
-        await self._again(lambda: self._store.hold(tenant, project))
+        await self._again(lambda: hold(self._store, tenant, project))
         return await self.holds()
 
     async def _refuse_unknown(self, tenant: str, project: str) -> None:
@@ -57,7 +58,7 @@ class HoldVerbs(Retrying):
         """Let it fire again, and what fell due meanwhile by the misfire policies of its jobs. Says whether it was
         held; a wider or narrower scope stays as it is."""
         _check(tenant, project)
-        return await self._again(lambda: self._store.unhold(tenant, project))
+        return await self._again(lambda: self._store.transact(unhold, tenant, project))
 
     async def holds(self) -> tuple[Hold, ...]:
         """Return all holds, the widest first."""

@@ -18,6 +18,8 @@ from rota.model.job import Definition, Job, JobName, is_own, without_repository
 from rota.model.plan import Committed, JobFilter, Rule
 from rota.model.run import Run
 from rota.model.states import JobState
+from rota.transactions.change import change
+from rota.transactions.fire import fire
 
 if TYPE_CHECKING:
     from rota.definitions.loaded import Loaded
@@ -131,7 +133,7 @@ class JobVerbs(AlarmVerbs):
         key = self._clock.token() if key is None else run_key(key)
         job = await self.job(name)
         rule = Start(name=name, key=key, params=run_params(job.definition, params))
-        done = await self._again(lambda: self._store.change([name], rule, known=[(name, rule.key)]))
+        done = await self._again(lambda: self._store.transact(change, [name], rule, known=[(name, rule.key)]))
         if not done.runs:
             raise NotFound(f"there is no job {name}")
         return (await self.as_seen(done.runs))[0]
@@ -170,7 +172,7 @@ class JobVerbs(AlarmVerbs):
 
     async def _change(self, names: Sequence[JobName], rule: Rule, *, waiting: bool = False) -> Committed:
         await self._catch_up(names)
-        return await self._store.change(names, rule, waiting=waiting)
+        return await self._store.transact(change, names, rule, waiting=waiting)
 
     async def _catch_up(self, names: Sequence[JobName]) -> None:
         """Fire a backlog in rounds first: settling it in the change itself would hold its locks too long. A job that
@@ -182,7 +184,7 @@ class JobVerbs(AlarmVerbs):
             behind = [job.id for job in free if job.is_due(now - CATCH_UP)]
             if not behind:
                 return
-            if (await self._store.fire(behind[:100], Fire())).plan.is_empty:
+            if (await self._store.transact(fire, behind[:100], Fire())).plan.is_empty:
                 await self._clock.sleep(0.05)
 
 

@@ -14,6 +14,8 @@ from rota.core.advance import Advance
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.plan import JobFilter
 from rota.model.work import CAPACITY, GLOBAL, Limit, Rate, quota_limit
+from rota.transactions.cancel import cancel
+from rota.transactions.limits import set_limits
 
 CANCEL_MAX = 500
 
@@ -88,9 +90,9 @@ class LimitVerbs(Retrying):
         if name not in {limit.name for limit in await self._again(self._store.limits)}:
             raise NotFound(f"there is no limit {name}; see: rota limit list")
         if name == GLOBAL:
-            await self._again(lambda: self._store.set_limits([Limit(name=GLOBAL, cap=CAPACITY)]))
+            await self._again(lambda: self._store.transact(set_limits, [Limit(name=GLOBAL, cap=CAPACITY)]))
         else:
-            await self._again(lambda: self._store.set_limits((), removed=(name,)))
+            await self._again(lambda: self._store.transact(set_limits, (), removed=(name,)))
 
     async def limits(self) -> tuple[Limit, ...]:
         """The global limit, also when nobody set it, and those of resources."""
@@ -122,17 +124,17 @@ class LimitVerbs(Retrying):
         names = tuple(limit.name for limit in limits)
         if not cancel:
             await self._refuse_unfinished(tenant)
-            await self._again(lambda: self._store.set_limits((), removed=names))
+            await self._again(lambda: self._store.transact(set_limits, (), removed=names))
             try:
                 await self._refuse_unfinished(tenant)
             except Refused:
-                await self._again(lambda: self._store.set_limits(limits))
+                await self._again(lambda: self._store.transact(set_limits, limits))
                 raise
             return Removed(_quotas(names))
         closed = [msgspec.structs.replace(limit, cap=0) for limit in limits]
-        await self._again(lambda: self._store.set_limits(closed))
+        await self._again(lambda: self._store.transact(set_limits, closed))
         first = await self._cancel_all(tenant)
-        await self._again(lambda: self._store.set_limits((), removed=names))
+        await self._again(lambda: self._store.transact(set_limits, (), removed=names))
         second = await self._cancel_all(tenant)
         return Removed(_quotas(names), first[0] + second[0], first[1] + second[1])
 
@@ -147,11 +149,11 @@ class LimitVerbs(Retrying):
             near = suggestion(quota, quotas)
             raise NotFound(f"tenant {tenant} has no quota {quota}{near}; see: rota tenant list")
         await self._refuse_used(tenant, quota)
-        await self._again(lambda: self._store.set_limits((), removed=(limit.name,)))
+        await self._again(lambda: self._store.transact(set_limits, (), removed=(limit.name,)))
         try:
             await self._refuse_used(tenant, quota)
         except Refused:
-            await self._again(lambda: self._store.set_limits([limit]))
+            await self._again(lambda: self._store.transact(set_limits, [limit]))
             raise
         return limit
 
@@ -182,7 +184,7 @@ class LimitVerbs(Retrying):
         """Cancel every run of a tenant once; one that goes on until its processes have stopped is not asked twice."""
         ended = asked = after = 0
         while run_ids := await self._again(partial(self._store.live_runs, tenant, after_id=after, limit=CANCEL_MAX)):
-            done = await self._again(partial(self._store.cancel, run_ids, rule=Advance()))
+            done = await self._again(partial(self._store.transact, cancel, run_ids, rule=Advance()))
             ended, asked, after = ended + done.ended, asked + done.asked, run_ids[-1]
         return ended, asked
 
@@ -194,7 +196,7 @@ class LimitVerbs(Retrying):
         known = {limit.name: limit for limit in await self._again(self._store.limits)}
         default = Limit(name=name, cap=CAPACITY) if name == GLOBAL else Limit(name=name)
         limit = msgspec.structs.replace(known.get(name, default), **wanted)
-        await self._again(lambda: self._store.set_limits([limit]))
+        await self._again(lambda: self._store.transact(set_limits, [limit]))
         return limit
 
 

@@ -15,6 +15,7 @@ from rota.errors import CoordinatorUnavailable, InvalidInput, Problem, Refused
 from rota.model.cluster import Drain, Peer, Placement, Role
 from rota.model.folders import ALL
 from rota.model.node import Members
+from rota.transactions.members import drain, undrain
 
 LOOK_S = 0.25
 ITEMS_MAX = 10_000
@@ -69,13 +70,13 @@ class NodeVerbs(Surveying):
         keep = {} if release is None else {name: _kept(facts, name, release) for name in names}
         order = tuple(role for role in Role if role in roles)
         drains = [Drain(name=it, roles=order, keep=keep.get(it), deadline_at=until) for it in names]
-        await self._again(lambda: self._store.drain(drains))
+        await self._again(lambda: self._store.transact(drain, drains))
         return await self._told()
 
     async def undrain(self, names: Sequence[str], *, roles: Collection[Role] = tuple(Role)) -> Members:
         """Take nodes off the offline list, at any moment."""
         _check(names)
-        await self._again(lambda: self._store.undrain(names, tuple(roles)))
+        await self._again(lambda: self._store.transact(undrain, names, tuple(roles)))
         return await self._told()
 
     async def drained(

@@ -21,6 +21,8 @@ from rota.model.run import Event, Item, Run
 from rota.model.standing import Cancelled
 from rota.model.states import Cause, JobState, RunState
 from rota.model.work import AttemptRecord, Queued
+from rota.transactions.cancel import cancel
+from rota.transactions.change import change
 
 LIVE_MAX = 10_000
 PAGES_MAX = 50
@@ -121,7 +123,7 @@ class RunVerbs(Retrying):
         """Cancel what of these runs has not started; ask the rest to stop. What has ended stays as it is."""
         for run_id in run_ids:
             await self._any_run(run_id)
-        done = await self._again(lambda: self._store.cancel(run_ids, rule=Advance()))
+        done = await self._again(lambda: self._store.transact(cancel, run_ids, rule=Advance()))
         return Cancellation(await self.as_seen(await self._again(lambda: self._store.runs_of(run_ids))), done)
 
     async def retry(self, run_id: int, *, same_version: bool = False) -> Run:
@@ -132,7 +134,9 @@ class RunVerbs(Retrying):
         definition = await self._definition(source) if same_version else None
         key = rerun_key(run_id, await self._reruns(name, run_id) + 1)
         rule = Rerun(source=source, key=key, definition=definition)
-        done = await self._again(lambda: self._store.change([name], rule, known=[(name, key)], cause=Cause.RERUN))
+        done = await self._again(
+            lambda: self._store.transact(change, [name], rule, known=[(name, key)], cause=Cause.RERUN)
+        )
         if not done.runs:
             raise NotFound(f"job {name} was deleted; apply its definition to bring it back")
         return (await self.as_seen(done.runs))[0]
@@ -192,7 +196,7 @@ class RunVerbs(Retrying):
     async def _reruns(self, name: JobName, run_id: int) -> int:
         """Return how often a run was repeated. It is part of the key, so that a repeated request finds its run."""
         keys = [(name, rerun_key(run_id, number)) for number in range(1, RERUNS_MAX + 1)]
-        seen = await self._again(lambda: self._store.change([name], Known(), known=keys, cause=Cause.RERUN))
+        seen = await self._again(lambda: self._store.transact(change, [name], Known(), known=keys, cause=Cause.RERUN))
         if len(seen.runs) >= RERUNS_MAX:
             raise Refused(f"run {run_id} was run again {RERUNS_MAX} times; run one of those again instead")
         return len(seen.runs)

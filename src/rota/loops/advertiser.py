@@ -11,6 +11,7 @@ from rota.loops.identity import Identity
 from rota.model.job import kind_handler
 from rota.model.node import UNABLE, UNREACHABLE, NewNode, Node, Place
 from rota.ports import Runner, Store
+from rota.transactions.members import advertise
 
 SetApps = Callable[[dict[str, str]], None]
 """Replaces the map from an advertised name to the file of its app."""
@@ -136,7 +137,7 @@ class Advertiser:
 
     async def _advertise(self, apps: Apps) -> None:
         if self._identity.id is not None:
-            await self._store.advertise(self._identity.id, self._handlers(apps), self._digests(apps))
+            await self._store.transact(advertise, self._identity.id, self._handlers(apps), self._digests(apps))
 
     def _handlers(self, apps: Apps) -> tuple[str, ...]:
         modules = [f"{name}:*" for name in words(self._config.executor.modules)]

@@ -12,7 +12,6 @@ What it decides is the same.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
 
 from rota.model import tables
 from rota.model.dispatch import (
@@ -37,6 +36,7 @@ from rota.model.work import Lane
 from rota.transactions.limits import all_limits, remember
 from rota.transactions.members import has_unsettled
 from rota.transactions.queue import ASSIGNED, READY, RUNNING
+from rota.transactions.transactor import RoundIO, Transactor
 from rota.transactions.tx import Tx
 
 _STATE = Change(tables.DISPATCH, ("id",), ("holder", "epoch", "round", "next_at"))
@@ -48,25 +48,6 @@ _GIVE = Change(
     raised=("attempt",),
     where=(("state", READY),),
 )
-
-
-class RoundIO(Protocol):
-    """How a round is read and written."""
-
-    takes_over: bool
-    """Whether a round may be made by who did not make the last one, or after limits or members have changed; and
-    whether the starts that rates remember are written."""
-
-    def look(self, tx: Tx) -> Seen: ...
-
-    def targets(self, tx: Tx, seen: Seen) -> tuple[int, Sequence[TargetRow]]:
-        """The clock, and the nodes that may be given something: after everything else was read."""
-        ...
-
-    def write(self, tx: Tx, seen: Seen, draft: Draft) -> Collection[int] | None:
-        """Write a round; returns the items that were still there. None: nothing was written, somebody else has made a
-        round or changed what this one rests on."""
-        ...
 
 
 class LockedRound:
@@ -98,6 +79,22 @@ class LockedRound:
 
 
 LOCKED = LockedRound()
+
+
+async def dispatch(store: Transactor, node_id: int, board: Board, *, batch_max: int) -> Round:
+    """One round: lock, learn, decide, write the grants. Any failure leaves the board forgetful."""
+    shortcut = store.shortcuts.round
+    try:
+        if shortcut is not None and board.epoch is not None and not board.is_rated and store.memory.is_settled:
+            done = await store.write_once(make_round, shortcut, node_id, board, batch_max)
+            if done is not None:
+                return done
+        done = await store.transact(make_round, LOCKED, node_id, board, batch_max)
+    except BaseException:
+        board.forget()
+        raise
+    assert done is not None, "under the lock a round can always be made"
+    return done
 
 
 def make_round(tx: Tx, io: RoundIO, node_id: int, board: Board, batch_max: int) -> Round | None:

@@ -10,6 +10,7 @@ from rota.model.cluster import Handover, Peer, Placement
 from rota.model.value import encode
 from rota.ports import Coordinator
 from rota.storage.memory import MemoryStore
+from rota.transactions.change import change
 from tests.contract.coordinator.conftest import Clients
 from tests.factories import a_definition
 
@@ -25,7 +26,7 @@ async def test_a_person_sees_moves_and_releases_jobs_without_a_session(
     store, desk = MemoryStore(SystemClock(), actor="test"), await client()
     control = Control(store, SystemClock(), coordinator=desk)
     definitions = tuple(a_definition() for _ in range(6))
-    await store.change([it.full_name for it in definitions], Apply(definitions=definitions))
+    await store.transact(change, [it.full_name for it in definitions], Apply(definitions=definitions))
     assert (await control.cluster()).peers == ()
     await scheduler(a, "a", range(1, 7))
     await scheduler(b, "b", range(0))

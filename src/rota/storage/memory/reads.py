@@ -25,7 +25,6 @@ from rota.model.records import (
     run_of,
 )
 from rota.model.run import Event, Item, Loads, Run
-from rota.model.states import JobState, RunState
 from rota.model.tables import DeliveryRow, JobRow, RunRow
 from rota.model.work import AttemptRecord
 from rota.ports import Clock
@@ -84,13 +83,6 @@ class MemoryRunReads:
         if known == self._placed:
             return Placeable(revision=known)
         return Placeable(revision=self._placed, jobs=tuple(sorted(it.job_id for it in self.tables.rows(tables.PLACED))))
-
-    async def _misplaced(self) -> int:
-        rows = [row for row in self.tables.rows(tables.JOB) if row.state == JobState.ENABLED]
-        jobs = self._readings.all(rows, job_of)
-        wanted = {job.id for job in jobs if job.is_placed}
-        listed = {row.job_id for row in self.tables.rows(tables.PLACED)}
-        return len(wanted ^ listed)
 
     async def busy_jobs(self, job_ids: Sequence[int]) -> frozenset[int]:
         return frozenset(it for it in job_ids if self.tables.found(tables.RUN, LIVE_JOB, it))
@@ -173,14 +165,6 @@ class MemoryRunReads:
         row = self.tables.get(tables.COUNTER, "run")
         given = 0 if row is None else row.next
         return [it for it in run_ids if it < given and self.tables.get(tables.RUN, it) is None]
-
-    async def _open_assignments(self, after_id: int, limit: int) -> Sequence[int]:
-        loose = [row.id for row in self.tables.found(tables.RUN, LIVE_JOB, 0) if row.id > after_id]
-        return sorted(loose)[:limit]
-
-    async def _unsettled_runs(self) -> Sequence[int]:
-        live = [it.id for it in self.tables.rows(tables.RUN) if it.job_id and it.state == RunState.RUNNING]
-        return [it.run_id for it in self._ask.tally(live) if not it.is_open]
 
 
 class MemoryAlarmReads(MemoryRunReads):

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from rota.model import tables
 from rota.model.moment import micros
 from rota.model.tables import Change, Table
-from rota.ports import Clock, Conflict
+from rota.ports import Clock
 from rota.storage.memory.tables import Tables
+from rota.transactions.rows import Conflict
 
 R = TypeVar("R", bound=tuple[Any, ...])
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from rota.coordinators.memory import Realm
 from rota.errors import StoreFault
@@ -14,15 +13,17 @@ from rota.model.moment import micros
 from rota.model.records import from_us
 from rota.model.tables import Change
 from rota.model.work import first_round
-from rota.ports import Clock, Conflict
+from rota.ports import Clock
 from rota.storage.memory.questions import MemoryQuestions
 from rota.storage.memory.queue_reads import MemoryQueueReads
 from rota.transactions.alarms import note_alarms
-from rota.transactions.deeds import Deeds
 from rota.transactions.members import UNSETTLED
 from rota.transactions.record import ID_GAP, RAISED
+from rota.transactions.rows import Conflict
+from rota.transactions.transactor import Shortcuts
 from rota.transactions.tx import ProcessMemory, Tx
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 TRIES_MAX = 10
@@ -41,10 +42,11 @@ def renewed(tx: Tx, node_id: int, lease_s: float, busy: float) -> bool:
     return bool(tx.rows.changed(_RENEW, [(node_id, until, round(busy * 100))]))
 
 
-class MemoryStore(MemoryQueueReads, Deeds):
+class MemoryStore(MemoryQueueReads):
     """The store that lives and dies with its process."""
 
     hears = False
+    shortcuts = Shortcuts()
 
     def __init__(self, clock: Clock, *, actor: str) -> None:
         self.memory = ProcessMemory(actor)
@@ -75,14 +77,14 @@ class MemoryStore(MemoryQueueReads, Deeds):
     def listen(self, wake: Callable[[str], None]) -> None:
         self._wakes.append(wake)
 
-    async def transact(self, work: Callable[[Tx], T], *, single_write: bool = False) -> T:
+    async def transact(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """One step without an await: each transaction is atomic by nature."""
         also: Conflict | None = None
         for attempt in range(1, TRIES_MAX + 1):
             rows = self._rows
             tx = Tx(rows, MemoryQuestions(rows), self.memory, attempt=attempt, also=also)
             try:
-                done = work(tx)
+                done = work(tx, *args, **kwargs)
                 note_alarms(tx)
                 tx.write_lines()
             except Conflict as conflict:
@@ -92,6 +94,12 @@ class MemoryStore(MemoryQueueReads, Deeds):
             self.tell(tx)
             return done
         raise StoreFault(f"the memory store refused a transaction {TRIES_MAX} times: {also}")
+
+    async def write_once(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.transact(work, *args, **kwargs)
+
+    async def look(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(Tx(self._rows, MemoryQuestions(self._rows), self.memory), *args, **kwargs)
 
     def tell(self, tx: Tx) -> None:
         """A transaction was committed: keep what it left over, and wake those who wait for it."""
@@ -104,7 +112,7 @@ class MemoryStore(MemoryQueueReads, Deeds):
         pass  # nobody waits for a counter
 
     async def renew(self, node_id: int, *, lease_s: float, busy: float) -> int | None:
-        kept = await self.transact(partial(renewed, node_id=node_id, lease_s=lease_s, busy=busy))
+        kept = await self.transact(renewed, node_id, lease_s, busy)
         return await self.generation() if kept else None
 
     async def raised(self) -> tuple[datetime, str] | None:

@@ -26,11 +26,12 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rota.errors import CommitUnknown, StoreDenied, StoreError, StoreFault, StoreUnavailable
-from rota.ports import Clock, Conflict
+from rota.ports import Clock
 from rota.storage.sql.dialect import LOCK_S, STATEMENT_S, Dialect
 from rota.storage.sql.postgresql.listen import NotificationListener
 from rota.storage.sql.servers import Servers
 from rota.storage.sql.sqlite import when_free
+from rota.transactions.rows import Conflict
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine

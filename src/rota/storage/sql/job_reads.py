@@ -11,7 +11,6 @@ from rota.model.job import Definition, Job, JobName
 from rota.model.plan import JobFilter, Pending, Upcoming
 from rota.model.readable import Readings
 from rota.model.records import definition_of, from_us, hold_of, job_of
-from rota.model.states import JobState
 from rota.storage.sql import schema
 from rota.storage.sql.database import Database
 
@@ -93,18 +92,6 @@ class SqlJobReads:
             if revision == known:
                 return Placeable(revision=revision)
             return Placeable(revision=revision, jobs=tuple(conn.scalars(select(p.job_id).order_by(p.job_id))))
-
-        return await self._db.read(work)
-
-    async def _misplaced(self) -> int:
-        def work(conn: Connection) -> int:
-            j = schema.job.c
-            enabled = conn.execute(select(schema.job).where(j.state == str(JobState.ENABLED))).all()
-            jobs = self._readings.all(enabled, job_of)
-            unread = {row.id for row in enabled} - {job.id for job in jobs}  # whether they fire, others know
-            wanted = {job.id for job in jobs if job.is_placed}
-            listed = set(conn.scalars(select(schema.placed.c.job_id)))
-            return len(wanted - listed) + len(listed - wanted - unread)
 
         return await self._db.read(work)
 

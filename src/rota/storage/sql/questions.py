@@ -12,10 +12,10 @@ from rota.model import tables
 from rota.model.dispatch import Ready, Seated, TargetRow
 from rota.model.states import Cause, ItemState, RunState
 from rota.model.tables import QueueRow
-from rota.ports import AssignmentFacts, CrowdCount, FiredWith, LiveItem, NamedRun, Tally
 from rota.storage.sql import schema
 from rota.storage.sql.dialect import Dialect
 from rota.storage.sql.pruning import SqlPruning
+from rota.transactions.rows import AssignmentFacts, CrowdCount, FiredWith, LiveItem, NamedRun, Tally
 
 ONLINE = "online"
 READY, ASSIGNED, RUNNING = (str(it) for it in (ItemState.READY, ItemState.ASSIGNED, ItemState.RUNNING))
@@ -100,6 +100,14 @@ class SqlQuestions(SqlPruning):
         query = select(schema.queue).where(q.node_id == node_id).order_by(q.item_id)
         return [QueueRow(*row) for row in self._rows.conn.execute(query)]
 
+    def open_assignments(self, after_id: int, limit: int) -> Sequence[int]:
+        r = schema.run.c
+        open_ = select(r.id).where(r.job_id == 0, r.ended_at.is_(None), r.id > after_id).order_by(r.id).limit(limit)
+        return self._rows.conn.scalars(open_).all()
+
+    def unsettled_runs(self) -> Sequence[int]:
+        return self._rows.conn.scalars(unsettled_runs()).all()
+
     def take_arrivals(self) -> list[tuple[str, str]]:
         return list(self._dialect.taken_arrivals(self._rows.conn))
 
@@ -118,6 +126,17 @@ def live_states() -> Select[Any]:
     return select(schema.item, schema.queue.c.state.label("live")).outerjoin(
         schema.queue, schema.queue.c.item_id == schema.item.c.id
     )
+
+
+def unsettled_runs() -> Select[Any]:
+    """The runs of jobs whose items have all ended. There are few of them, if any, among very many runs: so they are
+    looked for job by job, and sorted by who asks. An order or a limit here leads planners through the whole table; so
+    does a job's plain id on SQLite, which would then go from runs to jobs."""
+    j, r, i = schema.job.c, schema.run.c, schema.item.c
+    theirs = select(i.id).where(i.run_id == r.id)
+    live = schema.job.join(schema.run, and_(r.job_id == j.id + 0, r.ended_at.is_(None)))
+    over = and_(r.state == str(RunState.RUNNING), theirs.exists(), ~theirs.where(i.ended_at.is_(None)).exists())
+    return select(r.id).select_from(live).where(over)
 
 
 @lru_cache

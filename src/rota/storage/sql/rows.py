@@ -12,11 +12,11 @@ from sqlalchemy import Connection, Select, bindparam, select, tuple_
 
 from rota.model import tables
 from rota.model.tables import Change, Table
-from rota.ports import Conflict
 from rota.storage.sql.dialect import Dialect
 from rota.storage.sql.receipts import Receipt, receipts_of
 from rota.storage.sql.schema import metadata
 from rota.storage.sql.sets import Insert, Remove, Wanted, Write, WritePart, full_name
+from rota.transactions.rows import Conflict
 
 R = TypeVar("R", bound=tuple[Any, ...])
 

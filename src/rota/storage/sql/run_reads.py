@@ -15,7 +15,6 @@ from sqlalchemy import Connection, Select, and_, func, literal, null, select, tu
 from rota.model.plan import RunFilter
 from rota.model.records import attempt_of, event_of, item_of, run_of
 from rota.model.run import Event, Item, Loads, Run
-from rota.model.states import RunState
 from rota.model.work import AttemptRecord
 from rota.storage.sql import schema
 from rota.storage.sql.dialect import Dialect
@@ -113,14 +112,6 @@ class SqlRunReads(SqlJobReads):
 
         return await self._db.read(work)
 
-    async def _open_assignments(self, after_id: int, limit: int) -> Sequence[int]:
-        r = schema.run.c
-        open_ = select(r.id).where(r.job_id == 0, r.ended_at.is_(None), r.id > after_id).order_by(r.id).limit(limit)
-        return await self._db.read(lambda conn: conn.scalars(open_).all())
-
-    async def _unsettled_runs(self) -> Sequence[int]:
-        return await self._db.read(lambda conn: conn.scalars(unsettled_runs()).all())
-
     def _runs(self, conn: Connection, wanted: RunFilter) -> tuple[Run, ...]:
         r = schema.run.c
         query = select(schema.run).order_by(r.created_at.desc(), r.id.desc()).limit(wanted.limit)
@@ -146,17 +137,6 @@ class SqlRunReads(SqlJobReads):
             return ()
         wanted = {"ids": self._dialect.listed(run_ids)}
         return tuple(self._readings.all(conn.execute(runs_by_id(self._dialect), wanted), run_of))
-
-
-def unsettled_runs() -> Select[Any]:
-    """The runs of jobs whose items have all ended. There are few of them, if any, among very many runs: so they are
-    looked for job by job, and sorted by who asks. An order or a limit here leads planners through the whole table; so
-    does a job's plain id on SQLite, which would then go from runs to jobs."""
-    j, r, i = schema.job.c, schema.run.c, schema.item.c
-    theirs = select(i.id).where(i.run_id == r.id)
-    live = schema.job.join(schema.run, and_(r.job_id == j.id + 0, r.ended_at.is_(None)))
-    over = and_(r.state == str(RunState.RUNNING), theirs.exists(), ~theirs.where(i.ended_at.is_(None)).exists())
-    return select(r.id).select_from(live).where(over)
 
 
 @lru_cache
