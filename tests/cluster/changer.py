@@ -105,11 +105,11 @@ class Changer:
         while True:
             try:
                 if kind == CHANGED:
-                    await self._control.apply([job.definition])
+                    await self._control.jobs.apply([job.definition])
                 elif kind == PAUSED:
-                    await self._control.pause([job.definition.full_name])
+                    await self._control.jobs.pause([job.definition.full_name])
                 else:
-                    await self._control.resume([job.definition.full_name])
+                    await self._control.jobs.resume([job.definition.full_name])
                 return
             except StoreUnavailable:
                 await asyncio.sleep(0.2)

@@ -336,13 +336,13 @@ async def put_one(store: Store, **fields: Any) -> Job:
 async def test_a_message_starts_one_run_of_the_job_that_its_rule_names(store: Store) -> None:
     control = Control(store, SystemClock())
     with pytest.raises(NotFound, match="there is no job pager"):
-        await control.set_alarm("job", "pager")
-    await control.apply([a_definition("pager", rule=MANUAL)])
-    rule = await control.set_alarm("job", "pager", kinds=["node_disconnected"])
+        await control.alarms.set("job", "pager")
+    await control.jobs.apply([a_definition("pager", rule=MANUAL)])
+    rule = await control.alarms.set("job", "pager", kinds=["node_disconnected"])
     told = message(rule.name, [an_alarm("node_disconnected:a", await store.now(), data={"node": "a"})])
-    courier = JobCourier(control, ChannelCourier(CourierSettings(), SystemClock()))
+    courier = JobCourier(control.jobs, ChannelCourier(CourierSettings(), SystemClock()))
     answers = [await courier.send(rule, told) for _ in range(3)]
-    (run,) = await control.runs(RunFilter())
+    (run,) = await control.runs.find(RunFilter())
     assert answers == [f"run {run.id}"] * 3
     assert run.params == {"alarm": told.shape}
     assert "node_disconnected:a" in str(run.params)

@@ -73,8 +73,8 @@ async def test_an_attempt_that_the_store_still_knows_keeps_its_token(store: Stor
     (outside,) = await begun(store, node, Rounds())
     await store.raise_generation("a test")
     control = Control(store, SystemClock())
-    assert await control.finish(outside.uuid, outside.token + (1 << 32)) is Answer.STALE
-    assert await control.finish(outside.uuid, outside.token) is Answer.FINISHED
+    assert await control.assignments.finish(outside.uuid, outside.token + (1 << 32)) is Answer.STALE
+    assert await control.assignments.finish(outside.uuid, outside.token) is Answer.FINISHED
 
 
 async def test_a_token_of_a_lost_history_is_stale_although_its_number_comes_again(store: Store) -> None:
@@ -88,8 +88,8 @@ async def test_a_token_of_a_lost_history_is_stale_although_its_number_comes_agai
     (again,) = await begun(store, node, board)
     assert (again.uuid, again.granted.attempt) == (lost.uuid, lost.granted.attempt)
     control = Control(store, SystemClock())
-    assert await control.finish(lost.uuid, lost.token) is Answer.STALE
-    assert await control.finish(again.uuid, again.token) is Answer.FINISHED
+    assert await control.assignments.finish(lost.uuid, lost.token) is Answer.STALE
+    assert await control.assignments.finish(again.uuid, again.token) is Answer.FINISHED
 
 
 async def test_nothing_is_given_until_all_nodes_have_ended_what_the_store_lost(store: Store) -> None:

@@ -117,7 +117,7 @@ async def test_slots_of_the_pause_follow_the_misfire_policy_afterwards(store: St
 
 async def apply(store: Store, definition: Definition) -> None:
     """As people do, by way of control."""
-    await Control(store, SystemClock()).apply([definition])
+    await Control(store, SystemClock()).jobs.apply([definition])
 
 
 async def test_a_change_of_a_held_job_fires_nothing_and_its_slot_is_owed_later(store: Store) -> None:
@@ -138,14 +138,14 @@ async def test_a_held_job_can_be_paused_deleted_and_triggered(store: Store) -> N
     control = Control(store, SystemClock())
     jobs = [await late(store, ONCE) for _ in range(3)]
     names = [job.definition.full_name for job in jobs]
-    await control.hold()
+    await control.holds.hold()
     async with asyncio.timeout(20):
-        assert [it.state for it in await control.pause([names[0]])] == [JobState.PAUSED]
-        assert [it.state for it in await control.delete([names[1]])] == [JobState.DELETED]
-        run = await control.trigger(names[2], {})
+        assert [it.state for it in await control.jobs.pause([names[0]])] == [JobState.PAUSED]
+        assert [it.state for it in await control.jobs.delete([names[1]])] == [JobState.DELETED]
+        run = await control.jobs.trigger(names[2], {})
     assert run.state is RunState.WAITING
     assert [it.id for it in await store.runs(RunFilter(limit=100))] == [run.id]
-    assert [str(it) for it in await control.holds_on(names[2])] == ["everything"]
+    assert [str(it) for it in await control.holds.on(names[2])] == ["everything"]
 
 
 async def test_a_new_job_of_a_held_scope_waits(store: Store) -> None:
@@ -163,26 +163,26 @@ async def test_a_new_job_of_a_held_scope_waits(store: Store) -> None:
 async def test_a_scope_that_is_no_name_is_refused(store: Store) -> None:
     control = Control(store, SystemClock())
     with pytest.raises(InvalidInput, match="tenant: the name must be"):
-        await control.hold("a b")
+        await control.holds.hold("a b")
     with pytest.raises(InvalidInput, match="project: a project belongs to a tenant"):
-        await control.hold("", "etl")
+        await control.holds.hold("", "etl")
     with pytest.raises(InvalidInput, match="project: the name must be"):
-        await control.unhold("acme", "/")
+        await control.holds.unhold("acme", "/")
     assert await store.holds() == ()
 
 
 async def test_a_pause_of_what_nobody_has_is_refused_with_the_name_that_was_meant(store: Store) -> None:
     control = Control(store, SystemClock())
     await put(store, [msgspec.structs.replace(a_definition(), tenant="acme", project="nightly")], None)
-    await control.set_quota("globex")
+    await control.limits.set_quota("globex")
     with pytest.raises(NotFound, match="there is no tenant acmee; did you mean acme"):
-        await control.hold("acmee")
+        await control.holds.hold("acmee")
     with pytest.raises(NotFound, match="tenant acme has no project nightl; did you mean nightly"):
-        await control.hold("acme", "nightl")
+        await control.holds.hold("acme", "nightl")
     with pytest.raises(NotFound, match="there is no tenant acmee"):
-        await control.hold("acmee", "nightly")
-    assert await control.holds() == ()
-    await control.hold("acme")
-    await control.hold("acme", "nightly")
-    await control.hold("globex")
-    assert len(await control.holds()) == 3
+        await control.holds.hold("acmee", "nightly")
+    assert await control.holds.all() == ()
+    await control.holds.hold("acme")
+    await control.holds.hold("acme", "nightly")
+    await control.holds.hold("globex")
+    assert len(await control.holds.all()) == 3

@@ -116,12 +116,12 @@ async def test_an_operator_does_not_notice_lost_replies(line: Line) -> None:
     control = Control(line.store, SystemClock())
     definition = a_definition(overlap=allow())
     line.proxy.swallow_commits(1)
-    assert [it.action for it in await control.apply([definition])] == ["create"]
+    assert [it.action for it in await control.jobs.apply([definition])] == ["create"]
     line.proxy.swallow_commits(1)
-    (paused,) = await control.pause([definition.full_name])
+    (paused,) = await control.jobs.pause([definition.full_name])
     assert paused.state is JobState.PAUSED
     line.proxy.swallow_commits(1)
-    run = await control.trigger(definition.full_name, {})
+    run = await control.jobs.trigger(definition.full_name, {})
     assert [it.id for it in await line.truth.runs(RunFilter(job=definition.full_name))] == [run.id]
     assert line.proxy.swallowed == 3
 

@@ -430,5 +430,5 @@ async def test_the_doctor_names_what_it_cannot_read_and_pages_are_full_without_i
     assert [job.id for job in await world.store.jobs(JobFilter(limit=1))] == [world.bad.id]
     clock = SystemClock()
     control = Control(world.store, clock, coordinator=own_coordinator(world.store, clock, ttl_s=0.1))
-    found = await control.doctor()
+    found = await control.doctor.findings()
     assert [it.about for it in found if it.code == "unreadable"] == [f"job {world.good.id} (default/default/good)"]

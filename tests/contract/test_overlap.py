@@ -260,7 +260,7 @@ async def test_delete_cancels_what_waits_under_other_keys_too(store: Store) -> N
     overlap = Overlap(policy=OverlapPolicy.QUEUE, queue_max=5, key="load-${region}")
     job = await a_manual_job(store, overlap=overlap, params={"region": "eu"})
     first, second = [await start(store, job, str(n), region="us") for n in range(2)]
-    await Control(store, SystemClock()).delete([job.definition.full_name])
+    await Control(store, SystemClock()).jobs.delete([job.definition.full_name])
     assert [await state_of(store, run) for run in (first, second)] == [RunState.RUNNING, RunState.CANCELLED]
 
 

@@ -81,7 +81,7 @@ async def measure(store: Store, url: str, clock: Clock, wish: DispatchWish, prog
         await conn.close()
         await store.transact(set_limits, [Limit(name=GLOBAL, cap=CAPACITY)], removed=list(wish.crowd.quotas))
         made = [Action(job.definition.full_name, "delete") for job in await store.named([NOOP, STAMP])]
-        await Control(store, clock).prune(made)  # not by hand: the next benchmark makes them again
+        await Control(store, clock).jobs.prune(made)  # not by hand: the next benchmark makes them again
     return _figures(url, wish, found)
 
 

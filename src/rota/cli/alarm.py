@@ -59,7 +59,7 @@ def set_(ctx: click.Context, /, **given: Any) -> None:
     ((way, to),) = named.items()
 
     async def work(session: Session) -> AlarmRule:
-        return await session.control.set_alarm(way, _argv(to) if way == ChannelKind.COMMAND else to, **given)
+        return await session.control.alarms.set(way, _argv(to) if way == ChannelKind.COMMAND else to, **given)
 
     rule = ask(ctx, work)
     shown = rule_shape(RuleState(rule)) | ({"secret": rule.channel.secret} if rule.channel.secret else {})
@@ -73,7 +73,7 @@ def list_(ctx: click.Context) -> None:
     """List the rules, and whether they reach whom they should."""
 
     async def work(session: Session) -> list[RuleState]:
-        return await session.control.alarm_states()
+        return await session.control.alarms.states()
 
     found = ask(ctx, work)
     if as_json(ctx):
@@ -91,7 +91,7 @@ def remove(ctx: click.Context, name: str) -> None:
     """Forget a rule, and what is on its way by it."""
 
     async def work(session: Session) -> None:
-        await session.control.remove_alarm(name)
+        await session.control.alarms.remove(name)
 
     ask(ctx, work)
     said(ctx, {"name": name, "removed": True}, f"rule {name} is removed")
@@ -106,7 +106,7 @@ def test(ctx: click.Context, name: str) -> None:
     async def work(session: Session) -> str:
         from rota.wiring import courier
 
-        return await session.control.test_alarm(name, courier(session.config, session.clock, session.control))
+        return await session.control.alarms.test(name, courier(session.config, session.clock, session.control))
 
     answer = ask(ctx, work)
     said(ctx, {"name": name, "answer": answer}, f"sent; the answer: {answer}")
@@ -119,7 +119,7 @@ def history(ctx: click.Context, limit: int) -> None:
     """List the newest alarms, and who was told of them."""
 
     async def work(session: Session) -> tuple[tuple[Alarm, ...], dict[int, list[Delivery]]]:
-        return await session.control.told_alarms(limit=limit)
+        return await session.control.alarms.told(limit=limit)
 
     alarms, told = ask(ctx, work)
     if as_json(ctx):

@@ -32,7 +32,7 @@ def pause(ctx: click.Context, names: tuple[str, ...]) -> None:
     wanted = names_of(names)
 
     async def work(session: Session) -> list[Job]:
-        return await session.control.pause(wanted)
+        return await session.control.jobs.pause(wanted)
 
     _tell(ctx, ask(ctx, work))
 
@@ -45,7 +45,7 @@ def resume(ctx: click.Context, names: tuple[str, ...]) -> None:
     wanted = names_of(names)
 
     async def work(session: Session) -> list[Job]:
-        return await session.control.resume(wanted)
+        return await session.control.jobs.resume(wanted)
 
     _tell(ctx, ask(ctx, work))
 
@@ -60,13 +60,13 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
 
     async def work(session: Session) -> list[Job]:
         for name in wanted:
-            await session.control.job(name)
+            await session.control.jobs.get(name)
         if not as_json(ctx):
             for name in wanted:
                 say(await _consequence(session, name))
         if not (yes or as_json(ctx)) and sys.stdin.isatty() and sys.stdout.isatty():
             click.confirm(f"Delete {count(len(wanted), 'job')}?", abort=True)
-        return await session.control.delete(wanted)
+        return await session.control.jobs.delete(wanted)
 
     _tell(ctx, ask(ctx, work))
 
@@ -82,7 +82,7 @@ def trigger(ctx: click.Context, name: str, pairs: tuple[str, ...], text: str | N
     wanted, params = job_name(name), params_of(text, pairs)
 
     async def work(session: Session) -> Run:
-        return await session.control.trigger(wanted, params, key)
+        return await session.control.jobs.trigger(wanted, params, key)
 
     run = ask(ctx, work)
     if as_json(ctx):

@@ -29,10 +29,12 @@ def claim(ctx: click.Context, name: str, node: str | None, force: bool, no_wait:
     wanted = job_name(name)
 
     async def work(session: Session) -> tuple[Transfer, bool]:
-        given = await session.control.claim(wanted, node=node, force=force)
+        given = await session.control.cluster.claim(wanted, node=node, force=force)
         shift = Shift(job_id=given.job_id, giver=given.giver or "", receiver=given.receiver)
         with Progress(session.clock, f"{wanted} goes to {given.receiver}") as bar:
-            there = await session.control.arrived([shift], lambda _: bar.say("under way"), 0.0 if no_wait else within)
+            there = await session.control.cluster.arrived(
+                [shift], lambda _: bar.say("under way"), 0.0 if no_wait else within
+            )
         return given, bool(there)
 
     given, there = ask(ctx, work, coordinated=True)
@@ -56,7 +58,7 @@ def release(ctx: click.Context, name: str) -> None:
     wanted = job_name(name)
 
     async def work(session: Session) -> Released:
-        return await session.control.release(wanted)
+        return await session.control.cluster.release(wanted)
 
     done = ask(ctx, work, coordinated=True)
     text = (

@@ -32,7 +32,7 @@ def set_(ctx: click.Context, name: str, cap: Any, rate: Any) -> None:
         raise click.UsageError("say what to set: --cap or --rate", ctx)
 
     async def work(session: Session) -> Limit:
-        return await session.control.set_limit(name, cap=cap, rate=rate)
+        return await session.control.limits.set(name, cap=cap, rate=rate)
 
     made = ask(ctx, work)
     said(ctx, limit_shape(made), f"{made.name}: {limit_words(made)}")
@@ -44,7 +44,7 @@ def list_(ctx: click.Context) -> None:
     """List the global limit and those of resources."""
 
     async def work(session: Session) -> tuple[Limit, ...]:
-        return await session.control.limits()
+        return await session.control.limits.all()
 
     found = ask(ctx, work)
     if as_json(ctx):
@@ -63,7 +63,7 @@ def remove(ctx: click.Context, name: str) -> None:
     """Forget a limit. The global one goes back to 100."""
 
     async def work(session: Session) -> None:
-        await session.control.remove_limit(name)
+        await session.control.limits.remove(name)
 
     ask(ctx, work)
     what = f"{name} is removed" if name != GLOBAL else f"global is back to its default, at most {CAPACITY} at a time"

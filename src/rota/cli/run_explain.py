@@ -24,7 +24,7 @@ def explain(ctx: click.Context, run_id: int) -> None:
     Of a run that has failed: why."""
 
     async def work(session: Session) -> Explained:
-        return await session.control.explain(run_id)
+        return await session.control.runs.explain(run_id)
 
     told = ask(ctx, work)
     if as_json(ctx):

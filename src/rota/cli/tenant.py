@@ -34,7 +34,7 @@ def set_(ctx: click.Context, name: str, quota: str, cap: Any, weight: int | None
 
     async def work(session: Session) -> Limit:
         share = KEEP if weight is None else weight
-        return await session.control.set_quota(name, quota, cap=cap, weight=share, rate=rate)
+        return await session.control.limits.set_quota(name, quota, cap=cap, weight=share, rate=rate)
 
     limit = ask(ctx, work)
     if as_json(ctx):
@@ -49,7 +49,7 @@ def list_(ctx: click.Context) -> None:
     """List the quotas of all tenants. Each with what is ready and what runs of it."""
 
     async def work(session: Session) -> list[QuotaState]:
-        return await session.control.quotas()
+        return await session.control.limits.quotas()
 
     found = ask(ctx, work)
     if as_json(ctx):
@@ -83,7 +83,7 @@ def remove(ctx: click.Context, name: str, quota: str | None, cancel: bool) -> No
         return
 
     async def work(session: Session) -> Removed:
-        return await session.control.remove_tenant(name, cancel=cancel)
+        return await session.control.limits.remove_tenant(name, cancel=cancel)
 
     done = ask(ctx, work)
     text = f"tenant {name} is removed, with {count(len(done.quotas), 'quota')}"
@@ -97,7 +97,7 @@ def _remove_quota(ctx: click.Context, name: str, quota: str, *, cancel: bool) ->
         raise InvalidInput.of("--cancel", "cancels the runs of a whole tenant; leave out --quota")
 
     async def work(session: Session) -> Limit:
-        return await session.control.remove_quota(name, quota)
+        return await session.control.limits.remove_quota(name, quota)
 
     ask(ctx, work)
     said(ctx, {"tenant": name, "quotas": [quota]}, f"quota {quota} of tenant {name} is removed")
