@@ -15,9 +15,9 @@ from rota.core.fire import Fire
 from rota.ports import Store
 from rota.storage.memory import MemoryStore
 from rota.storage.sql import database, schema
-from rota.storage.sql.history import UNSETTLED
 from rota.storage.sql.store import SqlStore
 from rota.transactions.fire import fire
+from rota.transactions.members import UNSETTLED
 from rota.wiring import open_store
 from tests.servers.proxy import FaultProxy
 

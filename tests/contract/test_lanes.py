@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from rota.model import tables
 from rota.model.records import lane_of
@@ -24,11 +24,7 @@ on_databases = pytest.mark.parametrize("another", ["sqlite", "postgresql", "mari
 
 async def quotas(store: Store) -> list[str]:
     """The quotas that there are lanes of."""
-    if isinstance(store, MemoryStore):
-        return sorted(lane_of(row).quota for row in store.tables.rows(tables.LANE))
-    assert isinstance(store, SqlStore)
-    found = await store._db.read(lambda conn: store._lanes_of(conn.execute(select(schema.lane)).all()))
-    return sorted(it.quota for it in found.values())
+    return sorted(lane_of(row).quota for row in await store.look(lambda tx: tx.rows.all(tables.LANE)))
 
 
 async def age(hours: int, store: Store, *others: Store) -> None:

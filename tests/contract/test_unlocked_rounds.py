@@ -21,12 +21,11 @@ from rota.model.work import GLOBAL, Limit, Rate
 from rota.ports import Store
 from rota.storage.sql.postgresql import round as unlocked
 from rota.storage.sql.postgresql.round import UnlockedRound
-from rota.storage.sql.store import SqlStore
 from rota.transactions.assign import assign
 from rota.transactions.cancel import cancel
 from rota.transactions.finish import finish
 from rota.transactions.fire import fire
-from rota.transactions.limits import set_limits
+from rota.transactions.limits import all_limits, set_limits
 from rota.transactions.members import drain, leave
 from rota.transactions.rescue import rescue
 from rota.transactions.round import dispatch
@@ -179,9 +178,7 @@ async def test_the_start_of_an_item_that_brings_the_first_rate_is_remembered(des
     job = await a_due_job(desk.store, rate=Rate(max=1, period_s=3600.0))
     await desk.store.transact(fire, [job.id], Fire())
     assert (await desk.round()).given == 1
-    assert isinstance(desk.store, SqlStore)
-    store = desk.store
-    known = await store._db.read(lambda conn: store._limits(conn, remembered=True))
+    known = await desk.store.look(all_limits)
     assert [len(limit.recent) for limit in known if limit.name == f"job:{job.id}"] == [1]
 
 

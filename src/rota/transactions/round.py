@@ -29,10 +29,10 @@ from rota.model.dispatch import (
     TargetRow,
 )
 from rota.model.readable import reads
-from rota.model.records import joined_of, lane_as_known, lane_of
-from rota.model.tables import Change, LaneRow
+from rota.model.records import joined_of
+from rota.model.tables import Change
 from rota.model.value import decode, encode
-from rota.model.work import Lane
+from rota.transactions.lanes import lanes_by_id
 from rota.transactions.limits import all_limits, remember
 from rota.transactions.members import has_unsettled
 from rota.transactions.queue import ASSIGNED, READY, RUNNING
@@ -195,14 +195,7 @@ def _begun(tx: Tx, item_ids: Collection[int]) -> list[tuple[int, int, int]]:
 def _know_lanes(tx: Tx, board: Board, lane_ids: set[int]) -> None:
     unknown = lane_ids - board.lanes.keys()
     if unknown:
-        board.lanes.update(_lanes_by_id(tx, tx.rows.read(tables.LANE, sorted(unknown))))
-
-
-def _lanes_by_id(tx: Tx, rows: Sequence[LaneRow]) -> dict[int, Lane]:
-    """Lanes by their ids. Of one of a newer release, as much as is understood."""
-    lanes = {row.id: lane for row, lane in tx.readings.pairs(rows, lane_of)}
-    unread = [row for row in rows if row.id not in lanes]
-    return lanes | {row.id: known for row in unread if (known := lane_as_known(row)) is not None}
+        board.lanes.update(lanes_by_id(tx, unknown))
 
 
 def targets_of(rows: Sequence[TargetRow], now_us: int) -> list[Target]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from rota.model.dispatch import Ready, Seated, TargetRow
-from rota.model.tables import Change, ItemRow, QueueRow, RunRow, Table
+from rota.model.dispatch import Pulse, Ready, Seated, TargetRow
+from rota.model.plan import JobFilter, RunFilter
+from rota.model.tables import AlarmRow, AttemptRow, Change, EventRow, ItemRow, JobRow, QueueRow, RunRow, Table
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
@@ -191,8 +192,103 @@ class PruneQuestions(Protocol):
         ...
 
 
-class Questions(PruneQuestions, Protocol):
-    """What is asked of a store inside a transaction and is no look-up of rows. One statement each, nothing locked."""
+class MemberRow(NamedTuple):
+    """A node, its lease if it has one, and whether it is on the offline list as an executor."""
+
+    id: int
+    name: str
+    state: str
+    joined: str
+    joined_at: int
+    left_at: int | None
+    until_at: int | None
+    beat: int | None
+    busy: int | None
+    drained: bool
+
+
+class DeliveryFound(NamedTuple):
+    """A delivery, and the alarm that is on its way."""
+
+    rule: str
+    alarm_id: int
+    tries: int
+    not_before_at: int
+    ended_at: int | None
+    arrived: int
+    answer: str
+    id: int
+    at: int
+    data: str
+
+
+class LookQuestions(Protocol):
+    """What is asked outside transactions, for the reads of `ports.Store`, which say what is wanted."""
+
+    def upcoming(self, within_us: int, limit: int) -> tuple[int, int, list[tuple[int, int]]]:
+        """The clock, the revision of the jobs that want an owner, and those that are due by then (job, instant),
+        earliest first, without what is held."""
+        ...
+
+    def job_page(self, wanted: JobFilter) -> list[JobRow]: ...
+
+    def run_page(self, wanted: RunFilter, job_ids: Sequence[int] | None) -> list[RunRow]:
+        """Runs by their stored states, newest first; of these jobs only, if any are given."""
+        ...
+
+    def live_runs(self, tenant: str, after_id: int, limit: int) -> Sequence[int]: ...
+
+    def unstarted(self, run_ids: Sequence[int]) -> Sequence[int]: ...
+
+    def kept_runs(self, run_ids: Sequence[int]) -> Sequence[int]:
+        """Those of the runs that are there."""
+        ...
+
+    def loads(
+        self, item_ids: Sequence[int], run_ids: Sequence[int]
+    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """Rows of items, each with a null for its live state, and rows of runs."""
+        ...
+
+    def attempts_of(self, run_id: int) -> list[AttemptRow]: ...
+
+    def last_lines(self, run_id: int | None, job_id: int | None, limit: int) -> list[EventRow]:
+        """The newest lines of history first."""
+        ...
+
+    def queued(
+        self, item_ids: Sequence[int] | None, node_id: int | None, *, expired: bool, limit: int
+    ) -> list[QueueRow]: ...
+
+    def asked_to_cancel(self, item_ids: Sequence[int]) -> Sequence[int]: ...
+
+    def queue_counts(self) -> list[tuple[int, str, int]]:
+        """How many live items there are, by lane and state."""
+        ...
+
+    def line(self) -> list[tuple[int, int]]:
+        """The items (with their lanes) that may start now, in their order."""
+        ...
+
+    def seats_taken(self) -> dict[int, int]: ...
+
+    def pulse(self, node_id: int) -> Pulse: ...
+
+    def grants(self, node_id: int, after_round: int) -> list[tuple[int, int, str]]:
+        """Round, instant and data of what later rounds gave to a node, in their order."""
+        ...
+
+    def members(self, *, gone: bool) -> tuple[int, list[MemberRow]]:
+        """The clock, and the nodes that have a lease; `gone`: all."""
+        ...
+
+    def alarms(self, *, unsorted: bool, open_: bool, limit: int) -> list[AlarmRow]: ...
+
+    def deliveries(self, limit: int, *, pending: bool) -> list[DeliveryFound]: ...
+
+
+class Questions(PruneQuestions, LookQuestions, Protocol):
+    """What is asked of a store and is no look-up of rows. One statement each, nothing locked."""
 
     def due_jobs(self, tenant: str, project: str, until_us: int) -> list[int]:
         """The jobs of a scope that are due by then, by rising ids."""

@@ -11,6 +11,7 @@ from rota.model.dispatch import Ready, Seated, TargetRow
 from rota.model.node import NodeState
 from rota.model.states import Cause, ItemState, RunState
 from rota.model.tables import QueueRow, RunRow
+from rota.storage.memory.lookups import MemoryLookups
 from rota.storage.memory.pruning import MemoryPruning
 from rota.storage.memory.tables import LIVE_JOB, LIVE_KEY
 from rota.transactions.rows import AssignmentFacts, CrowdCount, FiredWith, LiveItem, NamedRun, Tally
@@ -19,7 +20,7 @@ ONLINE = str(NodeState.ONLINE)
 READY, ASSIGNED, RUNNING = (str(it) for it in (ItemState.READY, ItemState.ASSIGNED, ItemState.RUNNING))
 
 
-class MemoryQuestions(MemoryPruning):
+class MemoryQuestions(MemoryPruning, MemoryLookups):
     """The questions of one transaction."""
 
     def due_jobs(self, tenant: str, project: str, until_us: int) -> list[int]:

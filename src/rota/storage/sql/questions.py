@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, select, true
+from sqlalchemy import Select, and_, bindparam, case, func, select, true
 
 from rota.model import tables
 from rota.model.dispatch import Ready, Seated, TargetRow
@@ -14,17 +14,17 @@ from rota.model.states import Cause, ItemState, RunState
 from rota.model.tables import QueueRow
 from rota.storage.sql import schema
 from rota.storage.sql.dialect import Dialect
+from rota.storage.sql.lookups import SqlLookups, members_query
 from rota.storage.sql.pruning import SqlPruning
 from rota.transactions.rows import AssignmentFacts, CrowdCount, FiredWith, LiveItem, NamedRun, Tally
 
-ONLINE = "online"
 READY, ASSIGNED, RUNNING = (str(it) for it in (ItemState.READY, ItemState.ASSIGNED, ItemState.RUNNING))
 _ITEM = len(schema.item.columns)
 _RUN = len(schema.run.columns)
 _READY = ("item_id", "run_id", "job_id", "lane_id", "start_by_at", "not_before_at", "attempt", "failures", "losses")
 
 
-class SqlQuestions(SqlPruning):
+class SqlQuestions(SqlPruning, SqlLookups):
     """The questions of one transaction."""
 
     def due_jobs(self, tenant: str, project: str, until_us: int) -> list[int]:
@@ -183,19 +183,3 @@ _TAKEN = select(
     schema.queue.c.attempt,
     case((schema.queue.c.state == ASSIGNED, schema.queue.c.assigned_at)),
 ).where(schema.queue.c.state != READY)
-
-
-@lru_cache
-def members_query(dialect: Dialect, *, gone: bool = False, targets: bool = False) -> Select[Any]:
-    """The clock and the nodes, in one statement: at least one row, with no id if there are no nodes."""
-    n, lease, d = schema.node.c, schema.lease.c, schema.drained.c
-    now = dialect.statement_now_us()
-    executes: ColumnElement[bool] = or_(d.roles.is_(None), d.roles.contains("executor"))
-    drained = select(d.name).where(d.name == n.name, executes).exists()
-    source = schema.node.join(schema.lease, lease.node_id == n.id, isouter=gone)
-    wanted = select(*schema.node.columns, lease.until_at, lease.beat, lease.busy, drained.label("drained"))
-    wanted = wanted.select_from(source)
-    if targets:
-        wanted = wanted.where(and_(lease.until_at > now, lease.fenced == 0, n.state == ONLINE, ~drained))
-    nodes, moment = wanted.subquery(), select(now.label("now")).subquery()
-    return select(moment.c.now, nodes).select_from(moment.outerjoin(nodes, true()))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from functools import lru_cache
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -12,17 +11,16 @@ import structlog
 from sqlalchemy import BigInteger, Connection, Update, bindparam, select, update
 
 from rota.errors import StoreError, StoreRefused
-from rota.model.records import from_us
 from rota.model.value import Json
+from rota.storage.reads import StoreReads
 from rota.storage.sql import schema
 from rota.storage.sql.database import Database
 from rota.storage.sql.dialect import Dialect
-from rota.storage.sql.history import LAST, Rows, raised, run_through
+from rota.storage.sql.history import Rows, raised, run_through
 from rota.storage.sql.migrate import check_schema, is_current, migrate
 from rota.storage.sql.postgresql.finish import end_items
 from rota.storage.sql.postgresql.round import UnlockedRound
 from rota.storage.sql.questions import SqlQuestions
-from rota.storage.sql.reads import SqlReads
 from rota.storage.sql.receipts import LostRecords, Receipts, lost_of
 from rota.storage.sql.rows import SqlRows
 from rota.transactions.alarms import note_alarms
@@ -37,12 +35,13 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-class SqlStore(SqlReads):
+class SqlStore(StoreReads):
     """The durable truth in a SQL database."""
 
     def __init__(self, database: Database, *, actor: str, may_forget: bool = False) -> None:
         self.memory = ProcessMemory(actor, database.dialect.run_block_max)
-        super().__init__(database, self.memory.readings)
+        self._db = database
+        self._dialect = database.dialect
         self.database = database
         """The coordinator that comes with a store uses the same connections."""
         self.shortcuts = Shortcuts(UnlockedRound(), end_items) if self._dialect.writes_in_one else Shortcuts()
@@ -63,10 +62,6 @@ class SqlStore(SqlReads):
             self._receipts.doubt()
         self._heeded, self._beats = generation, {}
         self.memory.forget()
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        return self._readings.unread
 
     @property
     def hears(self) -> bool:
@@ -93,9 +88,6 @@ class SqlStore(SqlReads):
 
     async def close(self) -> None:
         await self._db.close()
-
-    async def now(self) -> datetime:
-        return from_us(await self._db.read(self._dialect.now_us))
 
     async def probe(self) -> None:
         await self._db.write(lambda conn: self._dialect.reserve(conn, "row", 1))  # ids have gaps anyway
@@ -168,14 +160,6 @@ class SqlStore(SqlReads):
         await self._look_back(node_id, kept, *found)
         await self._name_what_was_lost()
         return self._heeded if kept else None
-
-    async def raised(self) -> tuple[datetime, str] | None:
-        m = schema.meta.c
-        value = await self._db.read(lambda conn: conn.scalar(select(m.value).where(m.name == LAST)))
-        if value is None:
-            return None
-        at, _, why = value.partition(" ")
-        return from_us(int(at)), why
 
     async def raise_generation(self, why: str, *, above: int | None = None) -> int:
         def work(tx: Tx) -> int:
