@@ -1,7 +1,7 @@
 """The tables as transactions see them: rows are plain tuples, instants are microseconds, values are encoded text.
 
-`storage/` keeps them: a test compares them with the schema of the SQL stores. An index is listed here if a transaction
-finds rows by it.
+`storage/` keeps them: the schema of the SQL stores is made of them. An index is listed here if a transaction finds rows
+by it.
 """
 
 from __future__ import annotations
