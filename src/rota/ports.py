@@ -6,21 +6,17 @@ What changes the store is a function of `transactions/`, run by the store's `tra
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from rota.model.alarm import Alarm, AlarmRule, Deliveries, Message
-from rota.model.cluster import Drains, Hold, Placeable
-from rota.model.dispatch import Grant, Pulse
+from rota.model.alarm import AlarmRule, Message
 from rota.model.entry import Entry
-from rota.model.job import Definition, Job, JobName
-from rota.model.node import Members, Place
-from rota.model.plan import JobFilter, RunFilter, Upcoming
-from rota.model.run import Event, Item, Loads, LogKey, Run
-from rota.model.standing import QuotaCount, Standing
-from rota.model.work import Attempt, AttemptEnd, AttemptRecord, Limit, Queued
-from rota.transactions.transactor import Transactor
+from rota.model.node import Place
+from rota.model.run import LogKey
+from rota.model.work import Attempt, AttemptEnd
+from rota.transactions.reads import Reads
 
 
 class Clock(Protocol):
@@ -59,202 +55,52 @@ class Courier(Protocol):
         ...
 
 
-class Store(Transactor, Protocol):
+class Store(Reads):
     """The durable truth: it runs transactions, and answers what is asked outside of them."""
 
-    @property
-    def hears(self) -> bool:
-        """Whether `listen` will tell of news."""
-        ...
+    hears: bool
+    """Whether `listen` will tell of news."""
 
-    @property
-    def unread(self) -> Mapping[str, str]:
-        """Records that were met and that this release cannot read, and why. Lists leave them out."""
-        ...
-
+    @abstractmethod
     async def migrate(self) -> None:
         """Bring the schema up to this release; safe when several nodes do it at once. Refuses a newer schema."""
-        ...
 
+    @abstractmethod
     async def check(self) -> None:
         """Raise `StoreRefused` if this store would lose what it acknowledged, or has another release's schema."""
-        ...
 
+    @abstractmethod
     async def weaknesses(self) -> tuple[str, ...]:
         """Why this store could lose what it has acknowledged, also if it is used all the same."""
-        ...
 
+    @abstractmethod
     async def close(self) -> None:
         """Let go of every connection."""
-        ...
 
-    async def now(self) -> datetime:
-        """The store's clock: the only one that decides."""
-        ...
-
+    @abstractmethod
     async def probe(self) -> None:
         """Write something that changes nothing. Raises StoreUnavailable if the store is away, or takes no writes."""
-        ...
 
-    async def upcoming(self, *, within_s: float, limit: int) -> Upcoming:
-        """The enabled jobs that are due by now + `within_s`, earliest first. Not locked: a hint for the caller."""
-        ...
-
-    async def named(self, names: Sequence[JobName]) -> tuple[Job, ...]:
-        """Those of the named jobs that exist, deleted ones too, in order of their creation."""
-        ...
-
-    async def jobs(self, wanted: JobFilter) -> tuple[Job, ...]:
-        """A page of jobs."""
-        ...
-
-    async def run(self, run_id: int) -> Run | None:
-        """One run."""
-        ...
-
-    async def runs(self, wanted: RunFilter) -> tuple[Run, ...]:
-        """A page of runs."""
-        ...
-
-    async def items(self, run_id: int) -> tuple[Item, ...]:
-        """The items of a run, by task and index."""
-        ...
-
+    @abstractmethod
     async def renew(self, node_id: int, *, lease_s: float, busy: float) -> int | None:
         """Prolong a lease, on a connection of its own that waits for nothing else. Returns the generation of the store;
         none: the node was given up."""
-        ...
 
-    async def drains(self) -> Drains:
-        """The offline list."""
-        ...
-
-    async def holds(self) -> tuple[Hold, ...]:
-        """The scopes that are held, widest first."""
-        ...
-
-    async def placeable(self, known: int) -> Placeable:
-        """The jobs that need an owner: enabled, with a trigger; only if that set has changed since revision `known`."""
-        ...
-
-    async def busy_jobs(self, job_ids: Sequence[int]) -> frozenset[int]:
-        """Those of the jobs that have a live run."""
-        ...
-
-    async def nodes(self, *, gone: bool = False) -> Members:
-        """The nodes that are believed alive, with their leases; `gone`: all that ever joined and are still kept."""
-        ...
-
-    async def limits(self) -> tuple[Limit, ...]:
-        """All limits that were set."""
-        ...
-
-    async def pulse(self, node_id: int) -> Pulse:
-        """Whether there is something to do."""
-        ...
-
-    async def granted(self, node_id: int, after_round: int) -> tuple[Grant, ...]:
-        """What later rounds gave to a node, in their order."""
-        ...
-
-    async def loads(self, item_ids: Sequence[int], run_ids: Sequence[int] = ()) -> Loads:
-        """Items and runs by id, in any order, for execution. Their states are as they were written last: a live item's
-        is in the queue, and a run of an assignment stays open for a while after its last item."""
-        ...
-
-    async def runs_of(self, run_ids: Sequence[int]) -> Sequence[Run]:
-        """Runs by id, in any order."""
-        ...
-
-    async def definitions(self, versions: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], Definition]:
-        """The definitions of (job, version)."""
-        ...
-
-    async def queued(
-        self,
-        *,
-        item_ids: Sequence[int] | None = None,
-        node_id: int | None = None,
-        expired: bool = False,
-        limit: int = 1000,
-    ) -> tuple[Queued, ...]:
-        """Live items: by id, of a node, or those that are finished from outside and whose time is over."""
-        ...
-
-    async def asked_to_cancel(self, item_ids: Sequence[int]) -> tuple[int, ...]:
-        """Those of the live items that were asked to stop."""
-        ...
-
-    async def attempts(self, run_id: int) -> tuple[AttemptRecord, ...]:
-        """The attempts at a run's items that are over, oldest first."""
-        ...
-
-    async def standing(self, run_id: int) -> Standing:
-        """What `explain` needs to know about a run that waits."""
-        ...
-
-    async def statistics(self) -> tuple[QuotaCount, ...]:
-        """How many items are ready and executing, by quota."""
-        ...
-
-    async def unstarted(self, run_ids: Sequence[int]) -> frozenset[int]:
-        """Those of the running runs of which no item was given to a node yet."""
-        ...
-
-    async def seats_taken(self) -> Mapping[int, int]:
-        """How many seats of each node (by id) are taken."""
-        ...
-
-    async def live_runs(self, tenant: str, *, after_id: int = 0, limit: int = 1000) -> tuple[int, ...]:
-        """The runs (ids, rising) of a tenant that have not ended: with live items, or waiting for their turn."""
-        ...
-
+    @abstractmethod
     async def evict(self) -> int | None:
         """End connections of this cluster that have hung in the middle of a message, with locks, for longer than a
         transaction may be idle; says how many. None: here the database's own timeouts see to it."""
-        ...
 
-    async def generation(self) -> int:
-        """The high part of every token: rises when the store has lost the latest part of its history."""
-        ...
-
-    async def raised(self) -> tuple[datetime, str] | None:
-        """When the generation was raised last, and why; none if it never was."""
-        ...
-
+    @abstractmethod
     async def raise_generation(self, why: str, *, above: int | None = None) -> int:
         """Say that the store was restored from a backup, or lost its latest history otherwise: no id, round or token
         that was ever given comes again. With `above`, only if it is not higher than that. Returns what it is."""
-        ...
 
-    async def forgotten(self, run_ids: Sequence[int]) -> Sequence[int]:
-        """Those of the runs that were here once and were forgotten. Ids that were never given are not of this store."""
-        ...
-
+    @abstractmethod
     def listen(self, wake: Callable[[str], None]) -> None:
         """Call `wake` with a topic as soon as there is something to do, where the database can tell; elsewhere never.
         `dispatch`: items became ready, or something else changed for rounds; `seats`: seats were given back, nothing
         else; `node:ID`: that node was given something, or shall stop something."""
-        ...
-
-    async def alarm_rules(self) -> tuple[AlarmRule, ...]:
-        """Who wants to know what, by name."""
-        ...
-
-    async def alarms(self, *, unsorted: bool = False, open_: bool = False, limit: int = 100) -> tuple[Alarm, ...]:
-        """The newest alarms first. `unsorted`: those about which no rule was asked yet; `open_`: the levels that have
-        not ended; both oldest first."""
-        ...
-
-    async def deliveries(self, *, pending: bool = True, limit: int = 500) -> Deliveries:
-        """What is on its way: of each rule so many, the oldest. Not `pending`: the newest of all, ended or not."""
-        ...
-
-    async def events(
-        self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100
-    ) -> tuple[Event, ...]:
-        """The newest lines of the history of a run or a job, oldest first."""
-        ...
 
 
 class Coordinator(Protocol):

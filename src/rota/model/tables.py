@@ -379,31 +379,5 @@ DELIVERY = Table("delivery", DeliveryRow, key=("rule", "alarm_id"), indexes={"ru
 SESSION = Table("session", SessionRow, key=("id",))
 ENTRY = Table("entry", EntryRow, key=("key",))
 
-TABLES: tuple[Table[Any], ...] = (
-    META,
-    COUNTER,
-    JOB,
-    JOB_VERSION,
-    OVERLAP,
-    RUN,
-    ITEM,
-    QUEUE,
-    LANE,
-    LIMIT,
-    DISPATCH,
-    ARRIVAL,
-    GRANT,
-    ATTEMPT,
-    NODE,
-    LEASE,
-    DRAINED,
-    PLACED,
-    HELD,
-    NUMBER,
-    EVENT,
-    ALARM_RULE,
-    ALARM,
-    DELIVERY,
-    SESSION,
-    ENTRY,
-)
+TABLES: tuple[Table[Any], ...] = tuple(it for it in list(globals().values()) if isinstance(it, Table))
+"""All of them, in this order."""

@@ -81,7 +81,7 @@ class WitnessStore(InterleavedStore):
                 self._at_s, micros(done.now), run.job_id, micros(run.slot_at), run.slots, self._history.asking
             )
             self._history.fired.append(fired)
-        if any(it.was is None for it in done.plan.jobs):
+        if done.plan.new_jobs:
             known = self._history.defined_us
             new = [row.id for row in self.tables.rows(tables.JOB) if row.id not in known]
             self._history.defined_us |= dict.fromkeys(new, micros(done.now))

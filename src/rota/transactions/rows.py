@@ -7,9 +7,28 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rota.model.dispatch import Pulse, Ready, Seated, TargetRow
 from rota.model.plan import JobFilter, RunFilter
-from rota.model.tables import AlarmRow, AttemptRow, Change, EventRow, ItemRow, JobRow, QueueRow, RunRow, Table
+from rota.model.tables import (
+    AlarmRow,
+    AttemptRow,
+    Change,
+    DeliveryRow,
+    EventRow,
+    ItemRow,
+    JobRow,
+    LeaseRow,
+    NodeRow,
+    QueueRow,
+    RunRow,
+    Table,
+)
 
 R = TypeVar("R", bound=tuple[Any, ...])
+
+Values = Sequence[tuple[Any, ...]]
+"""Rows of values, in the order of some columns."""
+Columns = tuple[str, ...] | None
+Where = tuple[tuple[str, Any], ...]
+"""Values that columns must have."""
 
 
 class Conflict(Exception):
@@ -57,34 +76,20 @@ class Rows(Protocol):
         """Every row of a small table, in the order of the keys."""
         ...
 
-    def insert(
-        self,
-        table: Table[Any],
-        rows: Sequence[tuple[Any, ...]],
-        columns: tuple[str, ...] | None = None,
-        *,
-        missing: bool = False,
-    ) -> None:
+    def insert(self, table: Table[Any], rows: Values, columns: Columns = None, *, missing: bool = False) -> None:
         """New rows of these columns, or of all; the others are null. A key or unique value that is there already is a
         `Conflict`; `missing` leaves such rows out."""
         ...
 
-    def change(self, change: Change, rows: Sequence[tuple[Any, ...]], *, exact: bool = False) -> None:
+    def change(self, change: Change, rows: Values, *, exact: bool = False) -> None:
         """Change rows. One that is no longer as it was read stays as it is; if `exact`, that is a `Conflict`."""
         ...
 
-    def changed(self, change: Change, rows: Sequence[tuple[Any, ...]]) -> set[Any]:
+    def changed(self, change: Change, rows: Values) -> set[Any]:
         """Change rows at once, and return the keys of those that still were as they were read. It locks them."""
         ...
 
-    def remove(
-        self,
-        table: Table[Any],
-        keys: Sequence[Any],
-        *,
-        where: tuple[tuple[str, Any], ...] = (),
-        exact: bool = False,
-    ) -> None:
+    def remove(self, table: Table[Any], keys: Sequence[Any], *, where: Where = (), exact: bool = False) -> None:
         """Remove rows that still have these values; if `exact`, one that is not there or has others is a `Conflict`."""
         ...
 
@@ -192,34 +197,12 @@ class PruneQuestions(Protocol):
         ...
 
 
-class MemberRow(NamedTuple):
+class Member(NamedTuple):
     """A node, its lease if it has one, and whether it is on the offline list as an executor."""
 
-    id: int
-    name: str
-    state: str
-    joined: str
-    joined_at: int
-    left_at: int | None
-    until_at: int | None
-    beat: int | None
-    busy: int | None
+    node: NodeRow
+    lease: LeaseRow | None
     drained: bool
-
-
-class DeliveryFound(NamedTuple):
-    """A delivery, and the alarm that is on its way."""
-
-    rule: str
-    alarm_id: int
-    tries: int
-    not_before_at: int
-    ended_at: int | None
-    arrived: int
-    answer: str
-    id: int
-    at: int
-    data: str
 
 
 class LookQuestions(Protocol):
@@ -244,9 +227,7 @@ class LookQuestions(Protocol):
         """Those of the runs that are there."""
         ...
 
-    def loads(
-        self, item_ids: Sequence[int], run_ids: Sequence[int]
-    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    def loads(self, item_ids: Sequence[int], run_ids: Sequence[int]) -> tuple[Values, Values]:
         """Rows of items, each with a null for its live state, and rows of runs."""
         ...
 
@@ -278,13 +259,13 @@ class LookQuestions(Protocol):
         """Round, instant and data of what later rounds gave to a node, in their order."""
         ...
 
-    def members(self, *, gone: bool) -> tuple[int, list[MemberRow]]:
+    def members(self, *, gone: bool) -> tuple[int, list[Member]]:
         """The clock, and the nodes that have a lease; `gone`: all."""
         ...
 
     def alarms(self, *, unsorted: bool, open_: bool, limit: int) -> list[AlarmRow]: ...
 
-    def deliveries(self, limit: int, *, pending: bool) -> list[DeliveryFound]: ...
+    def deliveries(self, limit: int, *, pending: bool) -> list[tuple[DeliveryRow, AlarmRow]]: ...
 
 
 class Questions(PruneQuestions, LookQuestions, Protocol):

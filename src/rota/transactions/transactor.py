@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -39,29 +40,25 @@ class Shortcuts(NamedTuple):
     """Write plain ends in one statement; returns the items that were ended."""
 
 
-class Transactor(Protocol):
+class Transactor(ABC):
     """Runs functions of a transaction. Each may be repeated after `StoreUnavailable` or `CommitUnknown`: what was
     already done is found done."""
 
-    @property
-    def memory(self) -> ProcessMemory: ...
+    memory: ProcessMemory
+    shortcuts: Shortcuts
 
-    @property
-    def shortcuts(self) -> Shortcuts: ...
-
+    @abstractmethod
     async def transact(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` in a transaction and commit it durably; again, from the start, if it lost a race. So `work`
         changes nothing but through what it is given."""
-        ...
 
     async def write_once(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """The same for `work` that locks nothing and writes once, at its end: a database may need fewer messages."""
-        ...
+        return await self.transact(work, *args, **kwargs)
 
+    @abstractmethod
     async def look(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` that only reads. It is no transaction: each statement sees what is committed when it is made."""
-        ...
 
-    async def reserve_rows(self, count: int) -> None:
+    async def reserve_rows(self, count: int) -> None:  # noqa: B027 - where nobody waits, there is nothing to do
         """Have the ids of so many rows at hand, so that nobody waits for the counter while they are written."""
-        ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from rota.model import tables
 from rota.model.cluster import Role
@@ -12,9 +11,9 @@ from rota.model.dispatch import Pulse
 from rota.model.plan import JobFilter, RunFilter
 from rota.model.records import drain_of
 from rota.model.states import ItemState, RunState
-from rota.model.tables import AlarmRow, AttemptRow, EventRow, JobRow, QueueRow, RunRow
+from rota.model.tables import AlarmRow, AttemptRow, DeliveryRow, EventRow, JobRow, QueueRow, RunRow
 from rota.storage.memory.rows import MemoryRows
-from rota.transactions.rows import DeliveryFound, MemberRow
+from rota.transactions.rows import Member, Values
 
 READY = str(ItemState.READY)
 
@@ -79,11 +78,9 @@ class MemoryLookups:
     def kept_runs(self, run_ids: Sequence[int]) -> Sequence[int]:
         return [it.id for it in self._rows.read(tables.RUN, run_ids)]
 
-    def loads(
-        self, item_ids: Sequence[int], run_ids: Sequence[int]
-    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-        items: list[tuple[Any, ...]] = [(*row, None) for row in self._rows.read(tables.ITEM, item_ids)]
-        return items, [*self._rows.read(tables.RUN, run_ids)]
+    def loads(self, item_ids: Sequence[int], run_ids: Sequence[int]) -> tuple[Values, Values]:
+        items = [(*row, None) for row in self._rows.read(tables.ITEM, item_ids)]
+        return items, self._rows.read(tables.RUN, run_ids)
 
     def attempts_of(self, run_id: int) -> list[AttemptRow]:
         items = {row.id for row in self._rows.find(tables.ITEM, "run", [run_id])}
@@ -139,16 +136,14 @@ class MemoryLookups:
         rows = [it for it in self._rows.every(tables.GRANT) if it.node_id == node_id and it.round > after_round]
         return sorted((it.round, it.at, it.data) for it in rows)
 
-    def members(self, *, gone: bool) -> tuple[int, list[MemberRow]]:
+    def members(self, *, gone: bool) -> tuple[int, list[Member]]:
         listed = [drain_of(it) for it in self._rows.every(tables.DRAINED)]
         drained = {it.name for it in listed if Role.EXECUTOR in it.roles}
         found = []
         for node in self._rows.every(tables.NODE):
             lease = self._rows.get(tables.LEASE, node.id)
-            if lease is not None:
-                found.append(MemberRow(*node, lease.until_at, lease.beat, lease.busy, node.name in drained))
-            elif gone:
-                found.append(MemberRow(*node, None, None, None, node.name in drained))
+            if gone or lease is not None:
+                found.append(Member(node, lease, node.name in drained))
         return self._rows.now_us(), found
 
     def alarms(self, *, unsorted: bool, open_: bool, limit: int) -> list[AlarmRow]:
@@ -157,14 +152,14 @@ class MemoryLookups:
             return [it for it in oldest if it.sorted_at is None][:limit]
         return [it for it in oldest if it.is_open][:limit] if open_ else oldest[::-1][:limit]
 
-    def deliveries(self, limit: int, *, pending: bool) -> list[DeliveryFound]:
+    def deliveries(self, limit: int, *, pending: bool) -> list[tuple[DeliveryRow, AlarmRow]]:
         both = [(it, self._rows.get(tables.ALARM, it.alarm_id)) for it in self._rows.every(tables.DELIVERY)]
-        found = [DeliveryFound(*it, alarm.id, alarm.at, alarm.data) for it, alarm in both if alarm is not None]
-        found.sort(key=lambda it: (it.at, it.id, it.rule))
+        found = [(it, alarm) for it, alarm in both if alarm is not None]
+        found.sort(key=lambda it: (it[1].at, it[1].id, it[0].rule))
         if not pending:
             return found[::-1][:limit]
-        names = sorted({it.rule for it in found})
-        theirs = {name: [it for it in found if it.rule == name and it.ended_at is None] for name in names}
+        names = sorted({it.rule for it, _ in found})
+        theirs = {name: [it for it in found if it[0].rule == name and it[0].ended_at is None] for name in names}
         return [it for name in names for it in theirs[name][:limit]]
 
 

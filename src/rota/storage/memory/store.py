@@ -11,11 +11,10 @@ from rota.model import tables
 from rota.model.moment import micros
 from rota.model.tables import Change
 from rota.model.work import first_round
-from rota.ports import Clock
+from rota.ports import Clock, Store
 from rota.storage.memory.questions import MemoryQuestions
 from rota.storage.memory.rows import MemoryRows
 from rota.storage.memory.tables import Tables
-from rota.storage.reads import StoreReads
 from rota.transactions.alarms import note_alarms
 from rota.transactions.members import UNSETTLED
 from rota.transactions.record import ID_GAP, LAST, RAISED
@@ -41,7 +40,7 @@ def renewed(tx: Tx, node_id: int, lease_s: float, busy: float) -> bool:
     return bool(tx.rows.changed(_RENEW, [(node_id, until, round(busy * 100))]))
 
 
-class MemoryStore(StoreReads):
+class MemoryStore(Store):
     """The store that lives and dies with its process."""
 
     hears = False
@@ -98,9 +97,6 @@ class MemoryStore(StoreReads):
             return done
         raise StoreFault(f"the memory store refused a transaction {TRIES_MAX} times: {also}")
 
-    async def write_once(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.transact(work, *args, **kwargs)
-
     async def look(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         rows = self._rows
         return work(Tx(rows, MemoryQuestions(rows), self.memory), *args, **kwargs)
@@ -111,9 +107,6 @@ class MemoryStore(StoreReads):
         for topic in tx.topics:
             for wake in self._wakes:
                 wake(topic)
-
-    async def reserve_rows(self, count: int) -> None:
-        pass  # nobody waits for a counter
 
     async def renew(self, node_id: int, *, lease_s: float, busy: float) -> int | None:
         kept = await self.transact(renewed, node_id, lease_s, busy)

@@ -11,11 +11,11 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal, nu
 from rota.model.dispatch import Pulse
 from rota.model.plan import JobFilter, RunFilter
 from rota.model.states import ItemState, RunState
-from rota.model.tables import AlarmRow, AttemptRow, EventRow, JobRow, QueueRow, RunRow
+from rota.model.tables import AlarmRow, AttemptRow, DeliveryRow, EventRow, JobRow, LeaseRow, NodeRow, QueueRow, RunRow
 from rota.storage.sql import schema
 from rota.storage.sql.dialect import Dialect
 from rota.storage.sql.rows import SqlRows
-from rota.transactions.rows import DeliveryFound, MemberRow
+from rota.transactions.rows import Member, Values
 
 READY, RUNNING, ONLINE = str(ItemState.READY), str(ItemState.RUNNING), "online"
 TOGETHER = 50
@@ -88,9 +88,7 @@ class SqlLookups:
         r = schema.run.c
         return self._rows.conn.scalars(select(r.id).where(self._dialect.among(r.id, run_ids))).all()
 
-    def loads(
-        self, item_ids: Sequence[int], run_ids: Sequence[int]
-    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    def loads(self, item_ids: Sequence[int], run_ids: Sequence[int]) -> tuple[Values, Values]:
         conn, listed = self._rows.conn, self._dialect.listed
         if run_ids and 0 < len(item_ids) <= TOGETHER:
             both = conn.execute(_items_and_runs(self._dialect), {"ids": listed(item_ids), "run_ids": listed(run_ids)})
@@ -162,9 +160,9 @@ class SqlLookups:
         found = self._rows.conn.execute(_GRANTED, {"node": node_id, "after": after_round})
         return [tuple(row) for row in found]
 
-    def members(self, *, gone: bool) -> tuple[int, list[MemberRow]]:
+    def members(self, *, gone: bool) -> tuple[int, list[Member]]:
         found = self._all(members_query(self._dialect, gone=gone))
-        return int(found[0].now), [MemberRow(*row[1:]) for row in found if row.id is not None]
+        return int(found[0].now), [_member(row[1:]) for row in found if row.id is not None]
 
     def alarms(self, *, unsorted: bool, open_: bool, limit: int) -> list[AlarmRow]:
         a = schema.alarm.c
@@ -177,21 +175,38 @@ class SqlLookups:
             query = query.order_by(a.at.desc(), a.id.desc())
         return [AlarmRow(*row) for row in self._all(query)]
 
-    def deliveries(self, limit: int, *, pending: bool) -> list[DeliveryFound]:
+    def deliveries(self, limit: int, *, pending: bool) -> list[tuple[DeliveryRow, AlarmRow]]:
         a, d = schema.alarm.c, schema.delivery.c
-        columns = (*schema.delivery.columns, a.id, a.at, a.data)
+        columns = (*schema.delivery.columns, *schema.alarm.columns)
         both = schema.delivery.join(schema.alarm, a.id == d.alarm_id)
         if not pending:
             latest = select(*columns).select_from(both).order_by(a.at.desc(), a.id.desc(), d.rule).limit(limit)
-            return [DeliveryFound(*row) for row in self._all(latest)]
+            return [_delivery(row) for row in self._all(latest)]
         # The oldest of each rule: one that has many must not hide those of the others.
         place = func.row_number().over(partition_by=d.rule, order_by=(a.at, a.id)).label("place")
         found = select(*columns, place).select_from(both).where(d.ended_at.is_(None)).subquery()
         oldest = select(found).where(found.c.place <= limit).order_by(found.c.rule, found.c.at, found.c.id)
-        return [DeliveryFound(*row[:-1]) for row in self._all(oldest)]
+        return [_delivery(row[:-1]) for row in self._all(oldest)]
 
     def _all(self, query: Select[Any]) -> Sequence[Any]:
         return self._rows.conn.execute(query).all()
+
+
+def _member(row: Any) -> Member:
+    """From the columns of a node, those of its lease, which may be null, and whether it is drained."""
+    *both, drained = row
+    node, lease = both[:_NODE], both[_NODE:]
+    return Member(NodeRow(*node), None if lease[0] is None else LeaseRow(*lease), bool(drained))
+
+
+_NODE = len(schema.node.columns)
+
+
+def _delivery(row: Any) -> tuple[DeliveryRow, AlarmRow]:
+    return DeliveryRow(*row[:_DELIVERY]), AlarmRow(*row[_DELIVERY:])
+
+
+_DELIVERY = len(schema.delivery.columns)
 
 
 def _is_held() -> ColumnElement[bool]:
@@ -254,7 +269,7 @@ def members_query(dialect: Dialect, *, gone: bool = False, targets: bool = False
     executes: ColumnElement[bool] = or_(d.roles.is_(None), d.roles.contains("executor"))
     drained = select(d.name).where(d.name == n.name, executes).exists()
     source = schema.node.join(schema.lease, lease.node_id == n.id, isouter=gone)
-    wanted = select(*schema.node.columns, lease.until_at, lease.beat, lease.busy, drained.label("drained"))
+    wanted = select(*schema.node.columns, *schema.lease.columns, drained.label("drained"))
     wanted = wanted.select_from(source)
     if targets:
         wanted = wanted.where(and_(lease.until_at > now, lease.fenced == 0, n.state == ONLINE, ~drained))

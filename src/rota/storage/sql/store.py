@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Connection, Update, bindparam, select, update
 
 from rota.errors import StoreError, StoreRefused
 from rota.model.value import Json
-from rota.storage.reads import StoreReads
+from rota.ports import Store
 from rota.storage.sql import schema
 from rota.storage.sql.database import Database
 from rota.storage.sql.dialect import Dialect
@@ -35,7 +35,7 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-class SqlStore(StoreReads):
+class SqlStore(Store):
     """The durable truth in a SQL database."""
 
     def __init__(self, database: Database, *, actor: str, may_forget: bool = False) -> None:
@@ -45,6 +45,7 @@ class SqlStore(StoreReads):
         self.database = database
         """The coordinator that comes with a store uses the same connections."""
         self.shortcuts = Shortcuts(UnlockedRound(), end_items) if self._dialect.writes_in_one else Shortcuts()
+        self.hears = self._dialect.name == "postgresql"
         self._may_forget = may_forget
         self._receipts = Receipts()
         self._heeded: int | None = None
@@ -62,10 +63,6 @@ class SqlStore(StoreReads):
             self._receipts.doubt()
         self._heeded, self._beats = generation, {}
         self.memory.forget()
-
-    @property
-    def hears(self) -> bool:
-        return self._dialect.name == "postgresql"
 
     async def migrate(self) -> None:
         if not await self._db.read(is_current):  # a frozen node that holds the lock must not keep others from starting

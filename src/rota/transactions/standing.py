@@ -17,7 +17,7 @@ from rota.model.work import Lane, quota_limit
 from rota.transactions.assign import derived, is_open
 from rota.transactions.lanes import lanes_by_id
 from rota.transactions.limits import all_limits
-from rota.transactions.rows import MemberRow
+from rota.transactions.rows import Member
 from rota.transactions.tx import Tx
 
 QUOTA = "quota:"
@@ -44,18 +44,19 @@ def members(tx: Tx, *, gone: bool = False) -> Members:
     return Members(now=from_us(now_us), nodes=tuple(sorted(map(_node_of, rows), key=lambda it: it.id)))
 
 
-def _node_of(row: MemberRow) -> Node:
-    known = row.state in _STATES and not (row.state == NodeState.ONLINE and row.drained)
+def _node_of(member: Member) -> Node:
+    row, lease, drained = member
+    known = row.state in _STATES and not (row.state == NodeState.ONLINE and drained)
     state = NodeState(row.state) if known else NodeState.DRAINING  # so is one in a state that a newer release knows
     return Node(
         id=row.id,
         joined=joined_of(row.name, row.joined),
         state=state,
-        busy=0.0 if row.busy is None else row.busy / 100,
+        busy=0.0 if lease is None else lease.busy / 100,
         joined_at=from_us(row.joined_at),
         left_at=from_us(row.left_at),
-        lease_until=from_us(row.until_at),
-        beat=row.beat or 0,
+        lease_until=None if lease is None else from_us(lease.until_at),
+        beat=0 if lease is None else lease.beat,
     )
 
 
