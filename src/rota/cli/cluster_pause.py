@@ -23,11 +23,7 @@ def pause(ctx: click.Context, tenant: str | None, project: str | None) -> None:
     """Let nothing fire until resumed. It lasts, over restarts too. What was fired goes on, and jobs can be triggered by
     hand; slots that fall into the pause follow the misfire policy of their job afterwards."""
     scope = _scope(tenant, project)
-
-    async def work(session: Session) -> tuple[Hold, ...]:
-        return await session.control.holds.hold(*scope)
-
-    held = ask(ctx, work)
+    held = ask(ctx, lambda session: session.control.holds.hold(*scope))
     said(ctx, paused_shape(*scope, held), f"{_name(scope)} is paused")
 
 

@@ -8,7 +8,7 @@ from rota.cli.lazy import Command, Seconds
 from rota.cli.output import said
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
-from rota.control import Released, Shift, Transfer, job_name
+from rota.control import Shift, Transfer, job_name
 from rota.control.shapes.jobs import claimed_shape, released_shape
 
 WAIT_S = 30.0
@@ -56,11 +56,7 @@ def _words(name: str, given: Transfer, there: bool) -> str:
 def release(ctx: click.Context, name: str) -> None:
     """End the claim of a job's owner, so that whoever may takes it; that may be the same again."""
     wanted = job_name(name)
-
-    async def work(session: Session) -> Released:
-        return await session.control.cluster.release(wanted)
-
-    done = ask(ctx, work, coordinated=True)
+    done = ask(ctx, lambda session: session.control.cluster.release(wanted), coordinated=True)
     text = (
         f"{wanted} has no owner; whoever may takes it"
         if done.owner is None
