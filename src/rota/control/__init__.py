@@ -18,7 +18,7 @@ from rota.control.logs import LogControl, LogPiece
 from rota.control.nodes import Load, NodeControl
 from rota.control.patience import patient
 from rota.control.runs import Cancellation, Explained, RunControl, RunDetail
-from rota.control.survey import Survey
+from rota.control.survey import ClusterSurvey
 from rota.core.cluster import ClusterFacts, Rebalance, Shift
 from rota.core.explain import Reason
 from rota.core.findings import Finding, Severity
@@ -70,7 +70,7 @@ class Control:
         self, store: Store, clock: Clock, logs: LogStore | None = None, coordinator: Coordinator | None = None
     ) -> None:
         store = patient(store, clock)
-        survey = Survey(store, None if coordinator is None else patient(coordinator, clock))
+        survey = ClusterSurvey(store, None if coordinator is None else patient(coordinator, clock))
         self.alarms = AlarmControl(store, clock)
         self.jobs = JobControl(store, clock, self.alarms)
         self.runs = RunControl(store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from rota.control.survey import Survey
+from rota.control.survey import ClusterSurvey
 from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
 from rota.coordinators.recipes.notice import notify
 from rota.core.cluster import ClusterFacts, Rebalance, Shift, claim_objections, idlest, rebalance
@@ -41,7 +41,7 @@ class Released(NamedTuple):
 class ClusterControl:
     """What may be asked of the cluster, and of placement `claim`."""
 
-    def __init__(self, store: Store, clock: Clock, survey: Survey) -> None:
+    def __init__(self, store: Store, clock: Clock, survey: ClusterSurvey) -> None:
         self._store = store
         self._clock = clock
         self._survey = survey

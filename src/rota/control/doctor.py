@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from rota.control.survey import Survey
+from rota.control.survey import ClusterSurvey
 from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
 from rota.coordinators.recipes.notice import notify
 from rota.coordinators.recipes.repairs import read_repairs
@@ -32,7 +32,7 @@ TOPICS = ("drain", "release")
 class DoctorControl:
     """What may be asked about the health of the cluster."""
 
-    def __init__(self, store: Store, clock: Clock, survey: Survey) -> None:
+    def __init__(self, store: Store, clock: Clock, survey: ClusterSurvey) -> None:
         self._store = store
         self._clock = clock
         self._survey = survey

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rota.control.survey import Survey
+from rota.control.survey import ClusterSurvey
 from rota.core.cluster import ClusterFacts
 from rota.core.masking import Mask, host_of, hosts_in
 from rota.model.node import Node
@@ -21,7 +21,7 @@ UNOWNED_MAX = 100
 class DumpControl:
     """What may be asked about everything at once."""
 
-    def __init__(self, store: Store, survey: Survey) -> None:
+    def __init__(self, store: Store, survey: ClusterSurvey) -> None:
         self._store = store
         self._survey = survey
 

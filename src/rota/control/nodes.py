@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple
 
-from rota.control.survey import Survey
+from rota.control.survey import ClusterSurvey
 from rota.coordinators.recipes.notice import notify
 from rota.core.cluster import ClusterFacts, drain_objections
 from rota.errors import CoordinatorUnavailable, InvalidInput, Problem, Refused
@@ -35,7 +35,7 @@ class Load(NamedTuple):
 class NodeControl:
     """What may be asked about nodes."""
 
-    def __init__(self, store: Store, clock: Clock, survey: Survey) -> None:
+    def __init__(self, store: Store, clock: Clock, survey: ClusterSurvey) -> None:
         self._store = store
         self._clock = clock
         self._survey = survey

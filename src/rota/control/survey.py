@@ -1,4 +1,4 @@
-"""Survey the cluster: read once what coordinator and store know of schedulers, jobs and owners."""
+"""ClusterSurvey the cluster: read once what coordinator and store know of schedulers, jobs and owners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rota.model.folders import BEAT, CLAIMED, HANDOVER, JOBS, LASTING, LIVE
 from rota.ports import Coordinator, Store
 
 
-class Survey:
+class ClusterSurvey:
     """What store and coordinator know of the cluster as a whole."""
 
     def __init__(self, store: Store, coordinator: Coordinator | None) -> None:

@@ -197,7 +197,7 @@ class PruneQuestions(Protocol):
         ...
 
 
-class Member(NamedTuple):
+class FoundNode(NamedTuple):
     """A node, its lease if it has one, and whether it is on the offline list as an executor."""
 
     node: NodeRow
@@ -259,7 +259,7 @@ class LookQuestions(Protocol):
         """Round, instant and data of what later rounds gave to a node, in their order."""
         ...
 
-    def members(self, *, gone: bool) -> tuple[int, list[Member]]:
+    def members(self, *, gone: bool) -> tuple[int, list[FoundNode]]:
         """The clock, and the nodes that have a lease; `gone`: all."""
         ...
 

@@ -17,7 +17,7 @@ from rota.model.work import Lane, quota_limit
 from rota.transactions.assign import derived, is_open
 from rota.transactions.lanes import lanes_by_id
 from rota.transactions.limits import all_limits
-from rota.transactions.rows import Member
+from rota.transactions.rows import FoundNode
 from rota.transactions.tx import Tx
 
 QUOTA = "quota:"
@@ -44,7 +44,7 @@ def members(tx: Tx, *, gone: bool = False) -> Members:
     return Members(now=from_us(now_us), nodes=tuple(sorted(map(_node_of, rows), key=lambda it: it.id)))
 
 
-def _node_of(member: Member) -> Node:
+def _node_of(member: FoundNode) -> Node:
     row, lease, drained = member
     known = row.state in _STATES and not (row.state == NodeState.ONLINE and drained)
     state = NodeState(row.state) if known else NodeState.DRAINING  # so is one in a state that a newer release knows

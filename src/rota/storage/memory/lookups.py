@@ -13,7 +13,7 @@ from rota.model.records import drain_of
 from rota.model.states import ItemState, RunState
 from rota.model.tables import AlarmRow, AttemptRow, DeliveryRow, EventRow, JobRow, QueueRow, RunRow
 from rota.storage.memory.rows import MemoryRows
-from rota.transactions.rows import Member, Values
+from rota.transactions.rows import FoundNode, Values
 
 READY = str(ItemState.READY)
 
@@ -136,14 +136,14 @@ class MemoryLookups:
         rows = [it for it in self._rows.every(tables.GRANT) if it.node_id == node_id and it.round > after_round]
         return sorted((it.round, it.at, it.data) for it in rows)
 
-    def members(self, *, gone: bool) -> tuple[int, list[Member]]:
+    def members(self, *, gone: bool) -> tuple[int, list[FoundNode]]:
         listed = [drain_of(it) for it in self._rows.every(tables.DRAINED)]
         drained = {it.name for it in listed if Role.EXECUTOR in it.roles}
         found = []
         for node in self._rows.every(tables.NODE):
             lease = self._rows.get(tables.LEASE, node.id)
             if gone or lease is not None:
-                found.append(Member(node, lease, node.name in drained))
+                found.append(FoundNode(node, lease, node.name in drained))
         return self._rows.now_us(), found
 
     def alarms(self, *, unsorted: bool, open_: bool, limit: int) -> list[AlarmRow]:

@@ -15,7 +15,7 @@ from rota.model.tables import AlarmRow, AttemptRow, DeliveryRow, EventRow, JobRo
 from rota.storage.sql import schema
 from rota.storage.sql.dialect import Dialect
 from rota.storage.sql.rows import SqlRows
-from rota.transactions.rows import Member, Values
+from rota.transactions.rows import FoundNode, Values
 
 READY, RUNNING, ONLINE = str(ItemState.READY), str(ItemState.RUNNING), "online"
 TOGETHER = 50
@@ -160,7 +160,7 @@ class SqlLookups:
         found = self._rows.conn.execute(_GRANTED, {"node": node_id, "after": after_round})
         return [tuple(row) for row in found]
 
-    def members(self, *, gone: bool) -> tuple[int, list[Member]]:
+    def members(self, *, gone: bool) -> tuple[int, list[FoundNode]]:
         found = self._all(members_query(self._dialect, gone=gone))
         return int(found[0].now), [_member(row[1:]) for row in found if row.id is not None]
 
@@ -192,11 +192,11 @@ class SqlLookups:
         return self._rows.conn.execute(query).all()
 
 
-def _member(row: Any) -> Member:
+def _member(row: Any) -> FoundNode:
     """From the columns of a node, those of its lease, which may be null, and whether it is drained."""
     *both, drained = row
     node, lease = both[:_NODE], both[_NODE:]
-    return Member(NodeRow(*node), None if lease[0] is None else LeaseRow(*lease), bool(drained))
+    return FoundNode(NodeRow(*node), None if lease[0] is None else LeaseRow(*lease), bool(drained))
 
 
 _NODE = len(schema.node.columns)
