@@ -24,27 +24,21 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that only rise; for durations."""
-        ...
 
     def boottime(self) -> float:
         """Seconds since the machine started, those asleep included: what the switches of process trees go by."""
-        ...
 
     def wall(self) -> datetime:
         """This host's idea of UTC. Only embedded stores, which have no clock of their own, may decide by it."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Let others work for so long."""
-        ...
 
     def chance(self) -> float:
         """A random number in [0, 1)."""
-        ...
 
     def token(self) -> str:
         """A random name that nobody else has."""
-        ...
 
 
 class Courier(Protocol):
@@ -52,7 +46,6 @@ class Courier(Protocol):
 
     async def send(self, rule: AlarmRule, message: Message) -> str:
         """Send in bounded time; says what came back. Raises `Undelivered`. It may be called for many at a time."""
-        ...
 
 
 class Store(Reads):
@@ -118,68 +111,53 @@ class Coordinator(Protocol):
     @property
     def session(self) -> str | None:
         """The name of the session; none before `join`, and once it was seen to be over."""
-        ...
 
     @property
     def believed_until_s(self) -> float:
         """Until when (monotonic) nobody else can have got a claim of this session: its last confirmed renewal, counted
         from when it was sent, plus `ttl_s`."""
-        ...
 
     async def join(self) -> str:
         """Begin a session; one that this client still has is ended with its claims."""
-        ...
 
     async def renew(self) -> bool:
         """Prolong the session. False: it is over."""
-        ...
 
     async def leave(self) -> None:
         """End the session and its claims at once."""
-        ...
 
     async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
         """Make claims of keys that nobody has; says which were won, with their fences. Keys that this session has
         already are told with the fence they have; their values stay."""
-        ...
 
     async def release(self, fences: Mapping[str, int]) -> None:
         """Give up claims of this session, each only if it still has that fence."""
-        ...
 
     async def update(self, key: str, fence: int, value: str) -> bool:
         """Change the value of a claim of this session. False: it has it no more."""
-        ...
 
     async def get(self, key: str) -> Entry | None:
         """One entry."""
-        ...
 
     async def read(self, folder: str) -> tuple[Entry, ...]:
         """The entries directly in a folder, by key."""
-        ...
 
     async def keys(self, folder: str) -> frozenset[str]:
         """The keys directly in a folder: cheaper than to read it."""
-        ...
 
     async def put(self, key: str, value: str, *, version: int | None = None) -> int | None:
         """Write an entry that lasts; says its new version. With `version`, only over that one (0: over none); none: the
         entry had another, or is a claim."""
-        ...
 
     async def delete(self, key: str, version: int) -> bool:
         """Remove an entry, also a claim of another session, if it has this version."""
-        ...
 
     def listen(self, folder: str, wake: Callable[[], None]) -> None:
         """Call `wake` soon after an entry directly in the folder, or the folder's own entry, has changed, and after
         changes may have been missed. It may be called for nothing."""
-        ...
 
     async def close(self) -> None:
         """Leave, and let go of every connection."""
-        ...
 
 
 class Listener(Protocol):
@@ -187,16 +165,13 @@ class Listener(Protocol):
 
     def started(self, attempts: Sequence[tuple[int, int, float]]) -> None:
         """Attempts (item, attempt, CLOCK_MONOTONIC) whose first line has run."""
-        ...
 
     def ended(self, ends: Sequence[AttemptEnd]) -> None:
         """Attempts that are over: every process of them was seen gone, or, in a warm worker, the function has
         returned and left no process behind."""
-        ...
 
     def warned(self, item_id: int, attempt: int, message: str) -> None:
         """An attempt takes longer than it was expected to."""
-        ...
 
 
 class Runner(Protocol):
@@ -206,41 +181,32 @@ class Runner(Protocol):
 
     async def open(self, listener: Listener) -> None:
         """Get ready. What earlier incarnations left on this host was swept when this returns."""
-        ...
 
     def here(self) -> Place:
         """Where this process runs."""
-        ...
 
     def gone(self, place: Place) -> bool:
         """Whether a process of this very host is seen gone, with everything it had started. What cannot be seen is not
         gone."""
-        ...
 
     def renew(self, until_s: float) -> None:
         """Every process dies by its own switch at `until_s` (CLOCK_BOOTTIME) plus its `hold_s`, whatever becomes of the
         agent; a past instant starts nothing."""
-        ...
 
     def unable(self) -> str:
         """Why nothing can be started at present; nothing if all is well."""
-        ...
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
         """Start attempts as soon as may be. Each is reported as ended exactly once, whatever happens."""
-        ...
 
     def cancel(self, item_ids: Sequence[int]) -> None:
         """Ask attempts to end (TERM, then KILL after their grace). They are reported as cancelled."""
-        ...
 
     def drop(self, attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Kill attempts (item, token) at once; they are reported as lost. Returns those that are not gone yet."""
-        ...
 
     async def close(self) -> None:
         """Kill what is left, see it gone, report it as lost, and let go of everything."""
-        ...
 
 
 class LogStore(Protocol):
@@ -248,24 +214,18 @@ class LogStore(Protocol):
 
     def append(self, key: LogKey, offset: int, data: bytes) -> None:
         """Keep a chunk of output, whole or not at all. Raises LogGap if what was before it is gone."""
-        ...
 
     def read(self, key: LogKey, offset: int, limit: int) -> bytes:
         """Up to `limit` bytes from there on; nothing at the end. Raises LogUnreadable."""
-        ...
 
     def close_log(self, key: LogKey, total: int) -> None:
         """Say how many bytes there were in all, so that a gap at the end can be told from an end."""
-        ...
 
     def total(self, key: LogKey) -> int | None:
         """What `close_log` said; none while the attempt runs, or when its host died."""
-        ...
 
     def runs(self, after_id: int, limit: int) -> Sequence[int]:
         """Runs of which there may be output here, by rising ids: the first so many after that one."""
-        ...
 
     def prune(self, run_ids: Sequence[int]) -> None:
         """Forget the output of these runs."""
-        ...

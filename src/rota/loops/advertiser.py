@@ -23,35 +23,28 @@ class HostFacts(Protocol):
     @property
     def address(self) -> str:
         """Where the others reach this node."""
-        ...
 
     @property
     def skew_s(self) -> float | None:
         """How far the clock of this host is ahead of the store's, at the least; none if nobody could tell."""
-        ...
 
     def place(self) -> Place: ...
 
     def is_gone(self, place: Place) -> bool:
         """True if a process of this host is seen dead. A process that we cannot see counts as alive."""
-        ...
 
     def cpu(self) -> float:
         """The share of the processors that is in use."""
-        ...
 
     def memory(self) -> float:
         """The share of the memory that is in use."""
-        ...
 
     def kinds(self) -> Sequence[str]:
         """The kinds of task that plugins have added here."""
-        ...
 
     def promises(self, boundary: str) -> Mapping[str, str]:
         """What tasks may do here; and what a boundary of processes promises, and why no stronger one is in use, if one
         is named."""
-        ...
 
 
 class Apps(Protocol):
@@ -66,7 +59,6 @@ class Apps(Protocol):
     @property
     def homes(self) -> Sequence[tuple[str, str]]:
         """By advertised name, the file whose app has it."""
-        ...
 
     @property
     def digest(self) -> str: ...

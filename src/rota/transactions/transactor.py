@@ -24,12 +24,10 @@ class RoundIO(Protocol):
 
     def targets(self, tx: Tx, seen: Seen) -> tuple[int, Sequence[TargetRow]]:
         """The clock, and the nodes that may be given something: after everything else was read."""
-        ...
 
     def write(self, tx: Tx, seen: Seen, draft: Draft) -> Collection[int] | None:
         """Write a round; returns the items that were still there. None: nothing was written, somebody else has made a
         round or changed what this one rests on."""
-        ...
 
 
 class Shortcuts(NamedTuple):
