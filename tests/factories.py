@@ -19,6 +19,10 @@ from rota.model.trigger import Cron, Every, Instant, Manual, Rule, Schedule
 from rota.model.value import Value, digest
 from rota.model.work import Assignment, Attempt, ExecutionSpec, NewTask, Work
 from rota.ports import Store
+from rota.transactions.assign import assign
+from rota.transactions.change import change
+from rota.transactions.members import join
+from rota.transactions.round import dispatch
 
 _numbers = count(1)
 
@@ -84,7 +88,7 @@ async def due_jobs(store: Store, count_: int, *, late_s: float = 0.5, **fields: 
 
 async def put(store: Store, definitions: Sequence[Definition], slot: datetime | None) -> None:
     first = None if slot is None else Instant(slot_at=slot, due_at=slot)
-    await store.change([it.full_name for it in definitions], Put(definitions=tuple(definitions), first=first))
+    await store.transact(change, [it.full_name for it in definitions], Put(definitions=tuple(definitions), first=first))
 
 
 async def stored(store: Store, definition: Definition) -> Job:
@@ -109,7 +113,7 @@ def a_new_node(name: str | None = None, *, seats: int = 100, **fields: Any) -> N
 
 async def a_node(store: Store, name: str | None = None, *, lease_s: float = LEASE_S, **fields: Any) -> int:
     """The id of a node that has joined."""
-    return (await store.join(a_new_node(name, **fields), lease_s=lease_s)).id
+    return (await store.transact(join, a_new_node(name, **fields), lease_s=lease_s)).id
 
 
 def an_assignment(
@@ -133,12 +137,12 @@ def an_assignment(
 
 
 async def assigned(store: Store, count_: int = 3, **fields: Any) -> Run:
-    return await store.assign(an_assignment(count_, **fields), quota_must_exist=False)
+    return await assign(store, an_assignment(count_, **fields), quota_must_exist=False)
 
 
 async def given(store: Store, node_id: int, board: Rounds | None = None, *, batch_max: int = 1000) -> list[Granted]:
     """What one round gives to all nodes, in the order of the round."""
-    done = await store.dispatch(node_id, Rounds() if board is None else board, batch_max=batch_max)
+    done = await dispatch(store, node_id, Rounds() if board is None else board, batch_max=batch_max)
     return in_order(done)
 
 

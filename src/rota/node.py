@@ -389,7 +389,7 @@ class _NodeBuilder:
         control = Control(self._store, self._clock)
 
         async def apply(definitions: Sequence[Definition], loaded: Loaded) -> list[Action]:
-            return await control.apply(definitions, sources_of(loaded))
+            return await control.jobs.apply(definitions, sources_of(loaded))
 
         return Definer(
             self._ports.definitions,

@@ -128,7 +128,7 @@ def courier(config: Config, clock: Clock, control: Control) -> Courier:
         state_dir=str(state_dir(config)),
         node=config.node.name,
     )
-    return JobCourier(control, ChannelCourier(settings, clock))
+    return JobCourier(control.jobs, ChannelCourier(settings, clock))
 
 
 async def sweep(config: Config) -> SweepReport:

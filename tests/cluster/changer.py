@@ -17,6 +17,7 @@ from rota.core.define import Apply, Pause, Resume
 from rota.errors import CommitUnknown, StoreFault, StoreUnavailable
 from rota.model.plan import Rule
 from rota.ports import Clock, Store
+from rota.transactions.change import change
 from tests.checkers.changes import CHANGED, PAUSED, RESUMED, Asked
 from tests.cluster.witness import Witness
 from tests.cluster.workload import Wanted
@@ -93,7 +94,7 @@ class Changer:
         """Ask once: True if it was done, False if the store says that nothing was changed, None if nobody knows."""
         rules: dict[str, Rule] = {CHANGED: Apply(definitions=(job.definition,)), PAUSED: Pause(), RESUMED: Resume()}
         try:
-            await self._store.change([job.definition.full_name], rules[kind])
+            await self._store.transact(change, [job.definition.full_name], rules[kind])
         except CommitUnknown:
             return None
         except StoreUnavailable:
@@ -104,11 +105,11 @@ class Changer:
         while True:
             try:
                 if kind == CHANGED:
-                    await self._control.apply([job.definition])
+                    await self._control.jobs.apply([job.definition])
                 elif kind == PAUSED:
-                    await self._control.pause([job.definition.full_name])
+                    await self._control.jobs.pause([job.definition.full_name])
                 else:
-                    await self._control.resume([job.definition.full_name])
+                    await self._control.jobs.resume([job.definition.full_name])
                 return
             except StoreUnavailable:
                 await asyncio.sleep(0.2)

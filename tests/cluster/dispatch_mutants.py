@@ -25,7 +25,6 @@ from rota.model.dispatch import Board, Pulse, Ready, Round, Seated
 from rota.model.tables import Change
 from rota.storage.sql import questions, schema
 from rota.storage.sql import store as store_module
-from rota.transactions import deeds
 from rota.transactions import round as round_module
 from rota.transactions.tx import Tx
 
@@ -49,7 +48,7 @@ _QUEUE = (
 
 
 def kept_board() -> None:
-    make = deeds.make_round
+    make = round_module.make_round
 
     def going_on(tx: Tx, io: Any, node_id: int, board: Board, batch_max: int) -> Round | None:
         if board.epoch is not None:
@@ -58,7 +57,7 @@ def kept_board() -> None:
             board.epoch, board.round = row.epoch, row.round
         return make(tx, io, node_id, board, batch_max)
 
-    deeds.make_round = going_on
+    round_module.make_round = going_on
     _everybody_makes_rounds()
 
 
@@ -80,7 +79,7 @@ def _conn(tx: Tx) -> Any:
 
 def _count_by(count: Callable[[Tx], Sequence[Any]]) -> None:
     """Rebuild the board in every round, from what was counted before the product took the lock."""
-    make = deeds.make_round
+    make = round_module.make_round
     counted: dict[int, Sequence[Any]] = {}
 
     def too_soon(tx: Tx, io: Any, node_id: int, board: Board, batch_max: int) -> Round | None:
@@ -96,7 +95,7 @@ def _count_by(count: Callable[[Tx], Sequence[Any]]) -> None:
         board.rebuild(waiting, [_seated(row) for row in seen if row.state != "ready"])
 
     round_module._rebuild = rebuild
-    deeds.make_round = too_soon
+    round_module.make_round = too_soon
     _everybody_makes_rounds()
 
 
@@ -112,14 +111,14 @@ def _ready(row: Any) -> Ready:
 
 
 def batch_order() -> None:
-    make = deeds.make_round
+    make = round_module.make_round
     questions._WAITING = questions._WAITING.order_by(schema.queue.c.item_id).limit(BATCH)
 
     def afresh(tx: Tx, io: Any, node_id: int, board: Board, batch_max: int) -> Round | None:
         board.forget()
         return make(tx, io, node_id, board, batch_max)
 
-    deeds.make_round = afresh
+    round_module.make_round = afresh
     _everybody_makes_rounds()
 
 

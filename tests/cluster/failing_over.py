@@ -135,7 +135,7 @@ class Load:
         numbers = [f"load-{len(self.runs) + n}" for n in range(len(NAPS_MS))]
         infos = [{"tenant": TENANT, "quota": "default", "ms": ms} for ms in NAPS_MS]
         with suppress(StoreError):
-            done = await self.rig.control.assign(
+            done = await self.rig.control.assignments.assign(
                 TENANT, numbers, infos, handler="nap", app="default/default", key=numbers[0], lost_max=100
             )
             self.runs |= dict.fromkeys(numbers, done.id)
@@ -189,7 +189,7 @@ async def under_failover(
     name: str, rig: Rig, fail_over: Deed, *, seconds: float, every_s: float, lost: list[Kept], mend: Deed | None = None
 ) -> Report:
     """Let servers fail every so often, then calm; judge all of it. `lost` is what `fail_over` saw the database lose."""
-    await rig.control.set_quota(TENANT, cap=CAP)
+    await rig.control.limits.set_quota(TENANT, cap=CAP)
     await rig.start_nodes()
     await rig.define()
     await all_joined(rig)

@@ -285,7 +285,7 @@ async def run(kind: Kind, folder: Path, only: Sequence[str] = ()) -> Outcome:
 
 async def _define(cluster: Cluster) -> int:
     """Apply the jobs; some leave a line at once, some take a while."""
-    await cluster.control.set_capacity(CAP)
+    await cluster.control.limits.set_capacity(CAP)
     retry = Retry(lost_max=100)
     tasks = [
         Task(name="main", runner="python", config={"handler": handler}, retry=retry, timeout_s=60.0)
@@ -301,7 +301,7 @@ async def _define(cluster: Cluster) -> int:
         for n in range(JOBS)
     ]
     began = await cluster.witness.now()
-    await cluster.control.apply(wanted)
+    await cluster.control.jobs.apply(wanted)
     return began
 
 

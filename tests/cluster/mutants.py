@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,21 +35,32 @@ from rota.storage.sql.sets import Insert, WritePart
 from rota.storage.sql.store import SqlStore
 from rota.transactions import plan as plan_module
 from rota.transactions.decide import Decision, Ground, ReleasedRuns, decide, with_keys
+from rota.transactions.fire import fire
 from rota.transactions.plan import write_plan
 from rota.transactions.tx import Tx
 
 
 def advance_first() -> None:
-    fire = SqlStore.fire
+    transact = SqlStore.transact
 
     async def in_two_steps(self: SqlStore, job_ids: Sequence[int], rule: Rule) -> Committed:
         without_runs = _WithoutRuns(rule)
-        await fire(self, job_ids, without_runs)
-        done = await fire(self, job_ids, _Only(Plan(runs=without_runs.runs)))
+        await transact(self, fire, job_ids, without_runs)
+        done = await transact(self, fire, job_ids, _Only(Plan(runs=without_runs.runs)))
         plan = msgspec.structs.replace(without_runs.plan, runs=without_runs.runs)
         return msgspec.structs.replace(done, plan=plan)
 
-    SqlStore.fire = in_two_steps  # type: ignore[method-assign]
+    _fire_by(in_two_steps)
+
+
+def _fire_by(way: Callable[[SqlStore, Sequence[int], Rule], Awaitable[Committed]]) -> None:
+    """Fire in another way than by the product's transaction."""
+    transact = SqlStore.transact
+
+    async def in_its_way(self: SqlStore, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return await (way(self, *args) if work is fire else transact(self, work, *args, **kwargs))
+
+    SqlStore.transact = in_its_way  # type: ignore[method-assign]
 
 
 class _WithoutRuns:
@@ -120,7 +131,7 @@ def no_revision_check() -> None:
 
     fenced = plan_module._change
     SqlStore.upcoming = remembering  # type: ignore[method-assign]
-    SqlStore.fire = from_memory  # type: ignore[method-assign]
+    _fire_by(from_memory)
     plan_module._change = unfenced
     for kind in (dialect.PostgreSQL, dialect.MySQL):
         kind.write = _write_what_is_new(kind.write)  # type: ignore[method-assign]
@@ -164,7 +175,7 @@ def pruned_dedup() -> None:
         return Committed(now=_wall(), plan=Plan())
 
     SqlStore.upcoming = all_jobs  # type: ignore[method-assign]
-    SqlStore.fire = by_rows  # type: ignore[method-assign]
+    _fire_by(by_rows)
 
 
 def _make_table(conn: Connection) -> None:

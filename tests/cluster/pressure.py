@@ -84,9 +84,9 @@ async def under_pressure(url: str, scene: Pressure, folder: Path) -> Outcome:
     """Run a scene and judge it."""
     async with a_shift(url, folder, settings=SETTINGS) as shift:
         await watch_rounds(shift.witness)
-        await shift.control.set_capacity(GLOBAL_CAP)
+        await shift.control.limits.set_capacity(GLOBAL_CAP)
         for tenant, cap in TENANTS.items():
-            await shift.control.set_quota(tenant, cap=cap)
+            await shift.control.limits.set_quota(tenant, cap=cap)
         await shift.start("node-0", "node-1", mutant=scene.mutant)
         if scene.drained:
             await _warm_up(shift)
@@ -184,7 +184,7 @@ async def _fills_again(shift: Shift) -> bool:
 
     await shift.until(full, "the caps of two tenants to be full again")
     for run in held.values():
-        await shift.control.cancel([run])
+        await shift.control.runs.cancel([run])
     await shift.until_idle()
     return True
 

@@ -161,7 +161,7 @@ class Rig:
         at_s = since // SECOND
         flock = herd(self._scene.herd, tuple(round(at_s + after_s) % 60 for after_s in self._scene.herd_after_s))
         wanted = [*steady(self._scene.jobs), *flock]
-        await self.control.apply([it.definition for it in wanted])
+        await self.control.jobs.apply([it.definition for it in wanted])
         until = await self.witness.now()
         self.jobs = {it.name: it for it in wanted}
         self.asked = {it.name: [Asked(CREATED, since, until, it.rule)] for it in wanted}

@@ -102,7 +102,9 @@ class Shift:
         first, self._numbers = self._numbers, self._numbers + count
         numbers = [f"n{number}" for number in range(first, first + count)]
         infos = [{"tenant": tenant, "quota": options.get("quota", "default"), **(info or {})}] * count
-        return await self.control.assign(tenant, numbers, infos, handler=handler, app="default/default", **options)
+        return await self.control.assignments.assign(
+            tenant, numbers, infos, handler=handler, app="default/default", **options
+        )
 
     async def until(self, condition: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
         """Wait for something that this process can see."""
@@ -214,4 +216,4 @@ async def a_shift(url: str, folder: Path, *, settings: Mapping[str, str] | None 
 async def quotas(control: Control, tenants: Sequence[str], cap: int | None = None) -> None:
     """Let tenants have items."""
     for tenant in tenants:
-        await control.set_quota(tenant, cap=cap)
+        await control.limits.set_quota(tenant, cap=cap)

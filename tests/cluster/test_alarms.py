@@ -85,18 +85,18 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         stack.push_async_callback(store.close)
         await store.migrate()
         control = Control(store, SystemClock())
-        await control.set_alarm("mail", "ops@example.com", merge_s=0.0)
+        await control.alarms.set("mail", "ops@example.com", merge_s=0.0)
         yield Site(postgres, etcd, box, store, control, url, tmp_path, stack)
 
 
 async def test_a_scheduler_above_its_threshold_mails_once_for_a_sweep(site: Site) -> None:
     """S0.18, A0.2."""
-    await site.control.apply([a_definition() for _ in range(5)])
+    await site.control.jobs.apply([a_definition() for _ in range(5)])
     site.node("a", ROTA_PLACEMENT_ALARM="5", ROTA_COORDINATOR_SESSION_S="10", **lease(10, 1))
     await site.until("jobs", 5)
-    await site.control.apply([a_definition()])
+    await site.control.jobs.apply([a_definition()])
     assert await site.told("held_above") == "rota: held above: scheduler a holds 6 jobs, more than 5: add machines"
-    await site.control.apply([a_definition()])
+    await site.control.jobs.apply([a_definition()])
     await site.told("held_above", "holds 7 jobs")
     assert site.count("held_above") == 2
 

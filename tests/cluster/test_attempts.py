@@ -21,8 +21,8 @@ from tests.factories import MANUAL, a_definition, allow
 async def shift(postgres_url: str, tmp_path: Path) -> AsyncIterator[Shift]:
     """A store with two tenants, no node yet."""
     async with a_shift(postgres_url, tmp_path) as made:
-        await made.control.set_quota("acme")
-        await made.control.set_quota("other")
+        await made.control.limits.set_quota("acme")
+        await made.control.limits.set_quota("other")
         yield made
 
 
@@ -54,8 +54,8 @@ async def test_a_task_that_ignores_being_asked_is_killed_after_its_grace(shift: 
     await shift.start("node-0")
     task = Task(name="main", runner="python", config={"handler": "deaf"}, timeout_s=3.0, grace_s=0.5)
     definition = a_definition("deaf-for-long", rule=MANUAL, params={"info": {"ms": 60_000}}, tasks=(task,))
-    await shift.control.apply([definition])
-    run = await shift.control.trigger(JobName("default", "default", "deaf-for-long"), {})
+    await shift.control.jobs.apply([definition])
+    run = await shift.control.jobs.trigger(JobName("default", "default", "deaf-for-long"), {})
     await shift.until_idle()
     ((item, (state, _, _)),) = (await shift.items(run.id)).items()
     (ended,) = await shift.attempts(item)
@@ -65,12 +65,12 @@ async def test_a_task_that_ignores_being_asked_is_killed_after_its_grace(shift: 
 
 
 async def test_cancelling_stops_what_runs_and_starts_nothing_that_waits(shift: Shift) -> None:
-    await shift.control.set_quota("acme", cap=1)
+    await shift.control.limits.set_quota("acme", cap=1)
     await shift.start("node-0")
     done = await shift.assign("acme", 5, info={"ms": 60_000})
     await shift.until(lambda: len(shift.watcher.executing()) == 1, "one to execute")
     (running,) = shift.watcher.executing()
-    cancelled = await shift.control.cancel([done.id])
+    cancelled = await shift.control.runs.cancel([done.id])
     assert (cancelled.done.ended, cancelled.done.asked) == (4, 1)
     await shift.until_idle()
     assert {state for state, _, _ in (await shift.items(done.id)).values()} == {"cancelled"}
@@ -83,11 +83,11 @@ async def test_cancelling_kills_what_ignores_it(shift: Shift) -> None:
     await shift.start("node-0")
     task = Task(name="main", runner="python", config={"handler": "deaf"}, grace_s=0.5)
     definition = a_definition("deaf", rule=MANUAL, params={"info": {"ms": 60_000}}, tasks=(task,))
-    await shift.control.apply([definition])
-    run = await shift.control.trigger(JobName("default", "default", "deaf"), {})
+    await shift.control.jobs.apply([definition])
+    run = await shift.control.jobs.trigger(JobName("default", "default", "deaf"), {})
     await shift.until(lambda: len(shift.watcher.executing()) == 1, "it to execute")
     (item,) = shift.watcher.executing()
-    await shift.control.cancel([run.id])
+    await shift.control.runs.cancel([run.id])
     await shift.until_idle()
     assert [it["outcome"] for it in await shift.attempts(item)] == ["cancelled"]
     assert shift.starts(item)[0].pid not in shift.watcher.alive, "reported as over while its process lives"
@@ -172,7 +172,7 @@ async def test_an_item_is_finished_from_outside_once_and_with_its_own_token_only
     told = await Client(shift).told("start")
     assert told["id"] == done.items[0].id
     await outside(shift, told["number"], 1)
-    finish = shift.control.finish
+    finish = shift.control.assignments.finish
     assert await finish(told["id"], told["token"] + 1, result="forged") is Answer.STALE
     assert await finish("4611686018427387904", told["token"]) is Answer.UNKNOWN
     assert await finish(told["id"], told["token"], result="done") is Answer.FINISHED
@@ -189,29 +189,31 @@ async def test_finish_without_a_token_counts_for_the_first_attempt_only(shift: S
     done = await shift.assign("acme", 2, handler=None, timeout_s=60, retries=1)
     first, second = await client.told("start", 1), await client.told("start", 2)
     await outside(shift, "both", 2)
-    assert await shift.control.finish(first["id"], result=1) is Answer.FINISHED
-    assert await shift.control.finish(second["id"], failed="try again") is Answer.FINISHED
+    assert await shift.control.assignments.finish(first["id"], result=1) is Answer.FINISHED
+    assert await shift.control.assignments.finish(second["id"], failed="try again") is Answer.FINISHED
     again = await client.told("start", 3)
     assert (again["id"], again["token"] > second["token"]) == (second["id"], True)
     await outside(shift, "the second attempt", 1)
-    assert await shift.control.finish(again["id"], result="late") is Answer.STALE, "without a token"
-    assert await shift.control.finish(again["id"], second["token"], result="late") is Answer.STALE, "with the first's"
-    assert await shift.control.finish(again["id"], again["token"], result=2) is Answer.FINISHED
+    assert await shift.control.assignments.finish(again["id"], result="late") is Answer.STALE, "without a token"
+    assert await shift.control.assignments.finish(again["id"], second["token"], result="late") is Answer.STALE, (
+        "with the first's"
+    )
+    assert await shift.control.assignments.finish(again["id"], again["token"], result=2) is Answer.FINISHED
     await shift.until_idle()
     assert {it[:2] for it in (await shift.items(done.id)).values()} == {("succeeded", "1"), ("succeeded", "2")}
 
 
 async def test_what_is_not_finished_in_time_is_over_and_the_client_is_told(shift: Shift) -> None:
-    await shift.control.set_quota("acme", cap=1)
+    await shift.control.limits.set_quota("acme", cap=1)
     await shift.start("node-0")
     client = Client(shift)
     late = await shift.assign("acme", handler=None, timeout_s=2, notify=["on_timeout"])
     timely = await shift.assign("acme", handler=None, timeout_s=60, notify=["on_timeout"])
     told, following = await client.told("start"), await client.told("start", 2)
-    assert await shift.control.finish(told["id"], told["token"], result="too late") is Answer.STALE
+    assert await shift.control.assignments.finish(told["id"], told["token"], result="too late") is Answer.STALE
     await outside(shift, "the next item, which waited for the seat", 1)
-    assert await shift.control.extend(following["id"], 60, following["token"]) is not None
-    assert await shift.control.finish(following["id"], following["token"]) is Answer.FINISHED
+    assert await shift.control.assignments.extend(following["id"], 60, following["token"]) is not None
+    assert await shift.control.assignments.finish(following["id"], following["token"]) is Answer.FINISHED
     assert (await client.told("timeout"))["id"] == told["id"]
     await shift.until_idle()
     items = await shift.items(late.id) | await shift.items(timely.id)
@@ -223,10 +225,10 @@ async def test_what_is_not_finished_in_time_is_over_and_the_client_is_told(shift
 async def test_jobs_leave_results_and_a_history_of_their_attempts(shift: Shift) -> None:
     await shift.start("node-0")
     task = Task(name="main", runner="python", config={"handler": "nap"})
-    await shift.control.apply([a_definition("napping", rule=MANUAL, overlap=allow(), tasks=(task,))])
-    run = await shift.control.trigger(JobName("default", "default", "napping"), {})
+    await shift.control.jobs.apply([a_definition("napping", rule=MANUAL, overlap=allow(), tasks=(task,))])
+    run = await shift.control.jobs.trigger(JobName("default", "default", "napping"), {})
     await shift.until_idle()
-    detail = await shift.control.run(run.id)
+    detail = await shift.control.runs.detail(run.id)
     assert detail.run.state == "succeeded"
     assert [(it.outcome, it.node) for it in detail.attempts] == [("succeeded", "node-0")]
     assert [it[1] for it in (await shift.items(run.id)).values()] == ['"slept in attempt 1"']

@@ -84,8 +84,8 @@ async def test_two_tenants_share_the_capacity_and_no_tick_bounds_the_rate(postgr
     """V2.3: of 100 seats no tenant with a cap of 60 has more. V2.4: at 30 a second, 100 items take 3 s to start."""
     async with a_shift(postgres_url, tmp_path, settings={"ROTA_EXECUTOR_SEATS": "128"}) as shift:
         for tenant in ("first", "second"):
-            await shift.control.set_quota(tenant, cap=60)
-        await shift.control.set_capacity(100)
+            await shift.control.limits.set_quota(tenant, cap=60)
+        await shift.control.limits.set_capacity(100)
         await shift.start("node-0")
         for tenant in ("first", "second"):
             await shift.assign(tenant, 120, info={"ms": 500, "gate": "full"}, concurrency=60)

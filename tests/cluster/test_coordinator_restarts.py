@@ -110,7 +110,7 @@ async def a_stage(kind: str, folder: Path) -> AsyncIterator[Stage]:
         await store.migrate()
         stage = Stage(stack, store, kind, server)
         rule = Every(every_s=1)
-        await stage.control.apply([a_definition(f"job-{n}", rule=rule, overlap=allow(10**6)) for n in range(JOBS)])
+        await stage.control.jobs.apply([a_definition(f"job-{n}", rule=rule, overlap=allow(10**6)) for n in range(JOBS)])
         yield stage
 
 

@@ -38,7 +38,7 @@ async def test_a_node_that_drains_finishes_what_it_has_and_others_take_the_rest(
     stop: signal.Signals, postgres_url: str, tmp_path: Path
 ) -> None:
     async with a_shift(postgres_url, tmp_path, settings=LONG_LEASE) as shift:
-        await shift.control.set_quota("acme")
+        await shift.control.limits.set_quota("acme")
         await shift.start("node-0", "node-1")
         done = await shift.assign("acme", 40, info={"ms": 20, "gate": "go"}, concurrency=3)
         await shift.until(lambda: len(shift.watcher.executing()) == 12, "both nodes to be full")
@@ -63,7 +63,7 @@ async def test_a_node_that_is_told_twice_gives_its_items_back(
     stop: signal.Signals, postgres_url: str, tmp_path: Path
 ) -> None:
     async with a_shift(postgres_url, tmp_path, settings=LONG_LEASE) as shift:
-        await shift.control.set_quota("acme")
+        await shift.control.limits.set_quota("acme")
         await shift.start("node-0")
         done = await shift.assign("acme", 6, info={"ms": 60_000, "again_ms": 50}, concurrency=3)
         await shift.until(lambda: len(shift.watcher.executing()) == 6, "the node to be full")
@@ -111,18 +111,18 @@ async def test_a_drain_of_running_work_can_be_called_off_and_lasts_over_a_restar
             done = await shift.assign("acme", count, info={"ms": 20, "gate": gate}, concurrency=3)
             items.extend(it.id for it in done.items)
 
-        await shift.control.set_quota("acme")
+        await shift.control.limits.set_quota("acme")
         await shift.start("node-0", "node-1")
         await assign(12, "called off")
         await shift.until(lambda: len(shift.watcher.executing()) == 12, "both nodes to be full")
 
-        await shift.control.drain(["node-0"])
-        await shift.control.undrain(["node-0"])
+        await shift.control.nodes.drain(["node-0"])
+        await shift.control.nodes.undrain(["node-0"])
         await assign(24, "drained")
         shift.watcher.open_gate("called off")
         await shift.until_asked(goes_on, "it to end what it had and to go on")
 
-        await shift.control.drain(["node-0"])
+        await shift.control.nodes.drain(["node-0"])
         shift.watcher.open_gate("drained")
         await shift.until_asked(has_none, "it to be empty")
         await assign(30, "restarted")
@@ -140,7 +140,7 @@ async def test_a_drain_of_running_work_can_be_called_off_and_lasts_over_a_restar
 
         await shift.until_asked(others_go_on, "the other to go on alone")
         await assign(24, "undrained")
-        await shift.control.undrain(["node-0"])
+        await shift.control.nodes.undrain(["node-0"])
         await shift.until_asked(has_some, "it to take part again")
         shift.watcher.open_gate("undrained")
         await shift.until_idle()

@@ -171,7 +171,7 @@ async def test_what_runs_and_the_store_does_not_know_ends_before_it_is_given_aga
 ) -> None:
     """The store goes back to when the second item was ready. The first, which it knows, is not disturbed."""
     async with a_shift(postgres_url, tmp_path, settings=SHORT) as shift, opened(postgres_url) as store:
-        await shift.control.set_quota("acme", cap=1)
+        await shift.control.limits.set_quota("acme", cap=1)
         await shift.start("node-0", "node-1")
         first, second = (await shift.assign("acme", 2, info={"ms": 0, "gate": "go"})).items
         await shift.until(lambda: len(shift.watcher.executing()) == 1, "one of them to execute")
@@ -183,7 +183,7 @@ async def test_what_runs_and_the_store_does_not_know_ends_before_it_is_given_aga
 
         await shift.until_asked(is_begun, "its start to be written")
         backup = await Backup.of(store)
-        await shift.control.set_quota("acme", cap=2)
+        await shift.control.limits.set_quota("acme", cap=2)
         await shift.until(lambda: len(shift.watcher.executing()) == 2, "both to execute")
         beats = dict(await shift.witness.ask("SELECT node_id, beat FROM rota_lease"))
 

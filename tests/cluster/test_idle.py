@@ -39,7 +39,7 @@ async def an_idle_node(url: str, folder: Path) -> AsyncIterator[None]:
     """A node with jobs that are due once a year."""
     store = open_store(url, SystemClock(), actor="operator")
     await store.migrate()
-    await Control(store, SystemClock()).apply([a_definition() for _ in range(JOBS)])
+    await Control(store, SystemClock()).jobs.apply([a_definition() for _ in range(JOBS)])
     await store.close()
     node = NodeProcess("idle", url, folder)
     node.start()
@@ -95,7 +95,7 @@ async def test_an_idle_scheduler_asks_sqlite_at_most_twice_a_second(tmp_path: Pa
     assert isinstance(store, SqlStore)
     assert isinstance(store._db, FileDatabase)
     await store.migrate()
-    await Control(store, clock).apply([a_definition() for _ in range(JOBS)])
+    await Control(store, clock).jobs.apply([a_definition() for _ in range(JOBS)])
     statements: list[str] = []
     event.listen(store._db._engine, "before_cursor_execute", lambda *it: statements.append(it[2]))
     scheduler = Scheduler(store, clock, SchedulerConfig())

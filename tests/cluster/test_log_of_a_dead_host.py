@@ -10,14 +10,14 @@ from tests.cluster.shift import Shift, a_shift
 
 
 async def pieces(shift: Shift, run: int, attempt: int) -> list[LogPiece]:
-    return [piece async for piece in shift.control.logs(run, attempt=attempt)]
+    return [piece async for piece in shift.control.logs.read(run, attempt=attempt)]
 
 
 async def test_what_was_flushed_before_a_host_died_is_readable_and_the_gap_is_marked(
     postgres_url: str, tmp_path: Path
 ) -> None:
     async with a_shift(postgres_url, tmp_path, settings=SHORT) as shift:
-        await shift.control.set_quota("acme")
+        await shift.control.limits.set_quota("acme")
         await shift.start("node-0", elsewhere=True)
         done = await shift.assign("acme", handler="talk", info={"ms": 60_000, "again_ms": 200})
 

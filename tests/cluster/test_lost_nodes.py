@@ -26,7 +26,7 @@ SHORTLY = f"lease {SHORT_S:g} s, margin {SHORT_MARGIN_S:g} s"
 
 async def busy(shift: Shift, count: int = ITEMS) -> list[int]:
     """Have so many items executing, with several in a process."""
-    await shift.control.set_quota("acme")
+    await shift.control.limits.set_quota("acme")
     done = await shift.assign("acme", count, info=LONG, concurrency=6)
     await shift.until(lambda: len(shift.watcher.executing()) == count, f"{count} items to execute")
     return [item.id for item in done.items]

@@ -55,7 +55,7 @@ async def test_ten_thousand_jobs_have_owners_again_soon_after_one_of_three_dies(
         rule = Cron(expression="0 0 1 1 *")
         wanted = [a_definition(f"job-{n}", rule=rule) for n in range(JOBS)]
         for start in range(0, JOBS, 1000):
-            await cluster.control.apply(wanted[start : start + 1000])
+            await cluster.control.jobs.apply(wanted[start : start + 1000])
         await cluster.until(lambda: balanced(cluster, "abc", leeway=0), "all jobs to be shared out", 120)
 
         before = await owners(cluster)

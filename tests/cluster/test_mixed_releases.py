@@ -59,7 +59,7 @@ async def test_an_unknown_word_costs_the_other_jobs_nothing_and_newer_nodes_get_
         common: dict[str, Any] = {"rule": Every(every_s=1), "overlap": allow(10**6)}
         nap = (Task(name="main", runner="shell", config={"argv": ["sleep", "3"]}),)
         jobs = [a_definition(f"good-{n}", **common) for n in range(JOBS)]
-        await shift.control.apply([*jobs, a_definition("newer", **common, tasks=nap)])
+        await shift.control.jobs.apply([*jobs, a_definition("newer", **common, tasks=nap)])
         await write_newer_word(shift)
         (old,) = await shift.start("old")
         await more(shift, "good", 3 * JOBS)

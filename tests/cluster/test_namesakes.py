@@ -50,7 +50,7 @@ async def test_a_node_whose_name_was_taken_stops_when_told_to(postgres_url: str,
 
 async def test_a_newcomer_leaves_a_living_node_its_name_and_its_work(postgres_url: str, tmp_path: Path) -> None:
     async with a_shift(postgres_url, tmp_path, settings=SHORT) as shift:
-        await shift.control.set_quota("acme")
+        await shift.control.limits.set_quota("acme")
         (first,) = await shift.start("node-0")
         done = await shift.assign("acme", 1, info={"ms": 0, "gate": "go"})
         await shift.until(lambda: len(shift.watcher.executing()) == 1, "the item to execute")

@@ -24,7 +24,7 @@ async def under_load(url: str, folder: Path, seconds: float, seed: int) -> list[
     """The starts of the tasks while one node is killed and restarted, again and again, at instants of the seed."""
     rng = random.Random(seed)
     async with a_shift(url, folder, settings=SETTINGS) as shift:
-        await shift.control.set_quota("acme", rate=(MAX, PERIOD_S))
+        await shift.control.limits.set_quota("acme", rate=(MAX, PERIOD_S))
         await shift.start("node-0", "node-1")
         await shift.assign("acme", round(MAX * seconds / PERIOD_S), info={"ms": 200}, concurrency=1)
         until = time.monotonic() + seconds

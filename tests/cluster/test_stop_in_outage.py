@@ -64,7 +64,7 @@ async def stopped_in(server: Any, fault: Fault, node: NodeProcess) -> None:
 
 async def busy_node(shift: Shift, **settings: str) -> NodeProcess:
     """A node with one item in hand."""
-    await shift.control.set_quota("acme")
+    await shift.control.limits.set_quota("acme")
     (node,) = await shift.start("node-0", settings={**lease(3, 0.5), **settings})
     await shift.assign("acme", 1, info={"ms": 60_000})
     await shift.until(lambda: len(shift.watcher.executing()) == 1, "the item to execute")

@@ -26,7 +26,7 @@ HOLD_S = 100.0
 
 async def outlive(shift: Shift, server: PostgresServer | MariadbServer, down_s: float) -> None:
     """Stop the server for so long under items of which some asked for more time than that. These end when it is up."""
-    await shift.control.set_quota("acme")
+    await shift.control.limits.set_quota("acme")
     await shift.start("node-0")
     held = await shift.assign("acme", 4, info={"ms": 0, "gate": "up"}, hold_s=HOLD_S)
     short = await shift.assign("acme", 4, info={"ms": 60_000, "again_ms": 50})

@@ -31,7 +31,7 @@ def tree(node: NodeProcess) -> list[int]:
 
 
 async def overlaps(shift: Shift, run_id: int) -> list[dict[str, object]]:
-    detail = await shift.control.run(run_id)
+    detail = await shift.control.runs.detail(run_id)
     return [dict(event.data) for event in detail.history if event.kind == "item.overlap_suspected"]
 
 

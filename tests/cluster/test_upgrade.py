@@ -35,7 +35,7 @@ async def test_the_commit_before_and_this_one_work_in_one_cluster(
     before = source_of("HEAD~1", tmp_path / "before")
     async with postgres_server.fresh_database() as url, a_shift(url, tmp_path) as shift:
         rule = Every(every_s=1)
-        await shift.control.apply([a_definition(f"job-{n}", rule=rule, overlap=allow(10**6)) for n in range(JOBS)])
+        await shift.control.jobs.apply([a_definition(f"job-{n}", rule=rule, overlap=allow(10**6)) for n in range(JOBS)])
         shift.node("old", settings={"PYTHONPATH": f"{before}:{ROOT}"})
         shift.node("new")
         await shift.start("old")

@@ -114,12 +114,12 @@ class Stage:
         self.jobs += len(owners)
         for job_id, name in enumerate(owners, first):
             self.give([job_id], name)
-        await self.control.apply([a_definition(f"job-{n}", rule=YEARLY) for n in range(first, self.jobs + 1)])
+        await self.control.jobs.apply([a_definition(f"job-{n}", rule=YEARLY) for n in range(first, self.jobs + 1)])
 
     async def create(self, owner: str) -> int:
         self.jobs += 1
         self.give([self.jobs], owner)
-        await self.control.apply([a_definition(f"job-{self.jobs}", rule=YEARLY)])
+        await self.control.jobs.apply([a_definition(f"job-{self.jobs}", rule=YEARLY)])
         return self.jobs
 
     def give(self, job_ids: Iterable[int], name: str) -> None:
@@ -199,7 +199,7 @@ async def a_stage(coordinator_url: str, url: str, folder: Path) -> AsyncIterator
         server.start()
         stack.callback(server.stop)
         control = Control(store, SystemClock())
-        await control.set_alarm("mail", "ops@example.org", kinds=["held_above"], merge_s=0)
+        await control.alarms.set("mail", "ops@example.org", kinds=["held_above"], merge_s=0)
         settings = {
             "ROTA_COORDINATOR_URL": where.url,
             "ROTA_COORDINATOR_NAMESPACE": where.namespace,

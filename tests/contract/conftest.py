@@ -15,8 +15,9 @@ from rota.core.fire import Fire
 from rota.ports import Store
 from rota.storage.memory import MemoryStore
 from rota.storage.sql import database, schema
-from rota.storage.sql.history import UNSETTLED
 from rota.storage.sql.store import SqlStore
+from rota.transactions.fire import fire
+from rota.transactions.members import UNSETTLED
 from rota.wiring import open_store
 from tests.servers.proxy import FaultProxy
 
@@ -126,7 +127,7 @@ async def line(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncItera
     await empty(truth)
     async with FaultProxy(parts.hostname, parts.port) as proxy:
         store = open_store(url.replace(f":{parts.port}/", f":{proxy.port}/"), SystemClock(), actor="test")
-        await store.fire([0], Fire())  # connects: a driver may commit while it does
+        await store.transact(fire, [0], Fire())  # connects: a driver may commit while it does
         yield Line(proxy, store, truth)
         await store.close()
     await truth.close()

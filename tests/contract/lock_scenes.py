@@ -27,7 +27,15 @@ from rota.ports import Store
 from rota.transactions import decide as decide_module
 from rota.transactions import members as members_module
 from rota.transactions import round as round_module
+from rota.transactions.assign import assign
+from rota.transactions.cancel import cancel
+from rota.transactions.change import change
+from rota.transactions.finish import finish
+from rota.transactions.limits import set_limits
 from rota.transactions.locks import RANKS, Rank
+from rota.transactions.members import join
+from rota.transactions.rescue import rescue
+from rota.transactions.round import dispatch
 from rota.transactions.tx import Tx
 from tests.factories import MANUAL, a_definition, a_new_node, a_node, an_assignment, an_end, given, put
 
@@ -49,7 +57,7 @@ async def race(*parts: Awaitable[Any]) -> list[Any]:
 
 async def start(store: Store, definition: Definition, key: str) -> None:
     name = definition.full_name
-    await store.change([name], Start(name=name, key=key), known=[(name, key)])
+    await store.transact(change, [name], Start(name=name, key=key), known=[(name, key)])
 
 
 async def two_starts_of_a_job(one: Store, other: Store) -> None:
@@ -64,47 +72,47 @@ async def two_jobs_of_one_key(one: Store, other: Store) -> None:
     await put(one, definitions, None)
     await start(one, definitions[2], "before")  # it makes the row of the key
     (run,) = await one.runs(RunFilter(states=(RunState.RUNNING,)))
-    await one.cancel([run.id], rule=RULE)
+    await one.transact(cancel, [run.id], rule=RULE)
     await race(start(one, definitions[0], "a"), start(other, definitions[1], "b"))
     assert len(await one.runs(RunFilter(states=(RunState.RUNNING,)))) <= 1, "two runs of a key run that forbids it"
 
 
 async def two_rounds(one: Store, other: Store) -> None:
-    await one.set_limits([Limit(name=GLOBAL, cap=1), Limit(name="quota:acme/default")])
+    await one.transact(set_limits, [Limit(name=GLOBAL, cap=1), Limit(name="quota:acme/default")])
     nodes = [await a_node(one, name="n1"), await a_node(one, name="n2", group="gpu")]
     due = await one.now() + timedelta(seconds=0.3)
-    await one.assign(an_assignment(2, start_at=due))
+    await assign(one, an_assignment(2, start_at=due))
     await given(one, nodes[0])  # what has arrived is taken: whoever takes it would keep the other waiting
     while await one.now() < due:
         await asyncio.sleep(0.02)
 
     async def urgent_round() -> None:
         """It sees what the other does not see, and so gives another item, to another node."""
-        await other.assign(an_assignment(1, group="gpu", start_at=due - timedelta(hours=1)))
-        await other.dispatch(nodes[1], Rounds(), batch_max=10)
+        await assign(other, an_assignment(1, group="gpu", start_at=due - timedelta(hours=1)))
+        await dispatch(other, nodes[1], Rounds(), batch_max=10)
 
-    await race(one.dispatch(nodes[0], Rounds(), batch_max=10), urgent_round())
+    await race(dispatch(one, nodes[0], Rounds(), batch_max=10), urgent_round())
     seated = [it for it in await one.queued() if it.node_id is not None]
     assert len(seated) <= 1, "more items were given than the cap allows"
 
 
 async def two_cancels_of_a_run(one: Store, other: Store) -> None:
-    await one.set_limits([Limit(name="quota:acme/default")])
+    await one.transact(set_limits, [Limit(name="quota:acme/default")])
     node = await a_node(one)
-    run = await one.assign(an_assignment(1))
+    run = await assign(one, an_assignment(1))
     await given(one, node)
-    await race(one.cancel([run.id], rule=RULE), other.cancel([run.id], rule=RULE))
+    await race(one.transact(cancel, [run.id], rule=RULE), other.transact(cancel, [run.id], rule=RULE))
     asked = [it for it in await one.events(run_id=run.id) if it.kind == "run.cancel_asked"]
     assert len(asked) == 1, "the history tells twice of what happened once"
 
 
 async def a_retry_and_a_cancel(one: Store, other: Store) -> None:
-    await one.set_limits([Limit(name="quota:acme/default")])
+    await one.transact(set_limits, [Limit(name="quota:acme/default")])
     node = await a_node(one)
-    run = await one.assign(an_assignment(1))
+    run = await assign(one, an_assignment(1))
     (item,) = await given(one, node)
     again = an_end(item, "failed", "ready", node_id=node)
-    await race(one.finish([again]), other.cancel([run.id], rule=RULE))
+    await race(finish(one, [again]), other.transact(cancel, [run.id], rule=RULE))
     left = [it for it in await one.queued() if it.state is ItemState.READY]
     assert left == [], "an item that was cancelled is tried again"
 
@@ -112,13 +120,15 @@ async def a_retry_and_a_cancel(one: Store, other: Store) -> None:
 async def a_rescue_and_a_renewal(one: Store, other: Store) -> None:
     node = await a_node(one, lease_s=-60.0)
     rescued, renewed = await race(
-        one.rescue(node, 1, [], rule=RULE, margin_s=1.0), other.renew(node, lease_s=60.0, busy=0.0)
+        one.transact(rescue, node, 1, [], rule=RULE, margin_s=1.0), other.renew(node, lease_s=60.0, busy=0.0)
     )
     assert not (rescued and renewed is not None), "a node was given up whose lease was renewed"
 
 
 async def two_joins_of_one_name(one: Store, other: Store) -> None:
-    joined = await race(one.join(a_new_node("n1"), lease_s=60.0), other.join(a_new_node("n1"), lease_s=60.0))
+    joined = await race(
+        one.transact(join, a_new_node("n1"), lease_s=60.0), other.transact(join, a_new_node("n1"), lease_s=60.0)
+    )
     renewed = [await one.renew(it.id, lease_s=60.0, busy=0.0) for it in joined]
     assert renewed.count(None) == 1, "two nodes of one name are believed alive"
 

@@ -25,6 +25,19 @@ from rota.model.plan import RunFilter
 from rota.model.standing import Retention
 from rota.model.states import JobState
 from rota.ports import Store
+from rota.transactions.alarms import (
+    raise_alarms,
+    remove_alarm_rule,
+    set_alarm_rule,
+    settle_deliveries,
+    sort_alarms,
+    take_deliveries,
+)
+from rota.transactions.assign import close_runs
+from rota.transactions.change import change
+from rota.transactions.finish import finish
+from rota.transactions.fire import fire
+from rota.transactions.prune import prune
 from tests.contract.conftest import Line, Open
 from tests.factories import (
     MANUAL,
@@ -44,7 +57,7 @@ MAIL = Channel(kind=ChannelKind.MAIL, to=("ops@example.com",))
 
 
 async def a_rule(store: Store, name: str = "ops", **fields: Any) -> AlarmRule:
-    return await store.set_alarm_rule(AlarmRule(name=name, channel=MAIL, **fields))
+    return await store.transact(set_alarm_rule, AlarmRule(name=name, channel=MAIL, **fields))
 
 
 def an_alarm(key: str, at: datetime, **fields: Any) -> Alarm:
@@ -54,16 +67,16 @@ def an_alarm(key: str, at: datetime, **fields: Any) -> Alarm:
 async def pending(store: Store, *rules: str, keys: tuple[str, ...] = ("one",)) -> None:
     """Alarms that these rules are to be told of."""
     now = await store.now()
-    await store.raise_alarms([an_alarm(key, now + timedelta(seconds=n)) for n, key in enumerate(keys)])
+    await store.transact(raise_alarms, [an_alarm(key, now + timedelta(seconds=n)) for n, key in enumerate(keys)])
     new = await store.alarms(unsorted=True)
-    await store.sort_alarms([(it, rules) for it in new])
+    await store.transact(sort_alarms, [(it, rules) for it in new])
 
 
 async def a_failed_run(store: Store, job: Job, key: str, outcome: str = "failed") -> None:
     name = job.definition.full_name
-    await store.change([name], Start(name=name, key=key), known=[(name, key)])
+    await store.transact(change, [name], Start(name=name, key=key), known=[(name, key)])
     (granted,) = await given(store, await a_node(store))
-    await store.finish([an_end(granted, outcome, message="exit code 7")], rule=Advance())
+    await finish(store, [an_end(granted, outcome, message="exit code 7")], rule=Advance())
 
 
 async def test_a_rule_lasts_and_is_told_of_what_happens_from_then_on(store: Store) -> None:
@@ -74,19 +87,19 @@ async def test_a_rule_lasts_and_is_told_of_what_happens_from_then_on(store: Stor
     changed = await a_rule(store, merge_s=7.0)
     assert (changed.merge_s, changed.kinds, changed.since_at) == (7.0, (), made.since_at)
     assert await store.alarm_rules() == (changed,)
-    assert await store.remove_alarm_rule("ops")
-    assert not await store.remove_alarm_rule("ops")
+    assert await store.transact(remove_alarm_rule, "ops")
+    assert not await store.transact(remove_alarm_rule, "ops")
     assert await store.alarm_rules() == ()
 
 
 async def test_the_same_happening_is_there_once(another: Open) -> None:
     stores = [await another() for _ in range(3)]
     now = await stores[0].now()
-    await asyncio.gather(*(it.raise_alarms([an_alarm("x", now), an_alarm("y", now)]) for it in stores))
+    await asyncio.gather(*(it.transact(raise_alarms, [an_alarm("x", now), an_alarm("y", now)]) for it in stores))
     new = await stores[0].alarms(unsorted=True)
     assert [it.key for it in new] == ["x", "y"]
-    await stores[0].sort_alarms([(it, ()) for it in new])
-    await stores[1].raise_alarms([an_alarm("x", now)])
+    await stores[0].transact(sort_alarms, [(it, ()) for it in new])
+    await stores[1].transact(raise_alarms, [an_alarm("x", now)])
     assert await stores[0].alarms(unsorted=True) == ()
     assert {it.id for it in await stores[0].alarms()} == {it.id for it in new}
 
@@ -103,10 +116,10 @@ async def test_alarms_are_told_in_the_order_in_which_they_happened(store: Store)
 
 async def test_sorting_twice_makes_one_delivery(store: Store) -> None:
     await a_rule(store)
-    await store.raise_alarms([an_alarm("x", await store.now())])
+    await store.transact(raise_alarms, [an_alarm("x", await store.now())])
     new = [(it, ("ops",)) for it in await store.alarms(unsorted=True)]
-    await store.sort_alarms(new)
-    await store.sort_alarms(new)
+    await store.transact(sort_alarms, new)
+    await store.transact(sort_alarms, new)
     assert len((await store.deliveries()).deliveries) == 1
 
 
@@ -114,7 +127,7 @@ async def test_of_many_that_take_a_delivery_at_once_one_gets_it(another: Open) -
     stores = [await another() for _ in range(4)]
     await pending(stores[0], "ops", keys=("one", "two"))
     found = (await stores[0].deliveries()).deliveries
-    taken = await asyncio.gather(*(it.take_deliveries(found, lease_s=60.0) for it in stores))
+    taken = await asyncio.gather(*(take_deliveries(it, found, lease_s=60.0) for it in stores))
     assert sorted(taken) == [False, False, False, True]
     now = await stores[0].deliveries()
     assert {it.tries for it in now.deliveries} == {1}
@@ -124,22 +137,23 @@ async def test_of_many_that_take_a_delivery_at_once_one_gets_it(another: Open) -
 async def test_one_that_was_taken_by_another_leaves_the_rest_of_a_message_alone(store: Store) -> None:
     await pending(store, "ops", keys=("one", "two"))
     first, second = (await store.deliveries()).deliveries
-    assert await store.take_deliveries([second], lease_s=60.0)
-    assert not await store.take_deliveries([first, second], lease_s=60.0)
+    assert await take_deliveries(store, [second], lease_s=60.0)
+    assert not await take_deliveries(store, [first, second], lease_s=60.0)
     assert [it.tries for it in (await store.deliveries()).deliveries] == [0, 1]
 
 
 async def test_what_arrived_is_over_and_what_did_not_is_tried_again(store: Store) -> None:
     await pending(store, "mail", "hook", "gone")
     found = (await store.deliveries()).deliveries
-    assert await store.take_deliveries(found, lease_s=60.0)
+    assert await take_deliveries(store, found, lease_s=60.0)
     by_rule = {it.rule: (it,) for it in found}
-    await store.settle_deliveries(
+    await store.transact(
+        settle_deliveries,
         [
             Settled(deliveries=by_rule["mail"], answer="250 OK", arrived=True),
             Settled(deliveries=by_rule["hook"], answer="answered 500", arrived=False, again_s=20.0),
             Settled(deliveries=by_rule["gone"], answer="no such host", arrived=False),
-        ]
+        ],
     )
     left = await store.deliveries()
     (hook,) = left.deliveries
@@ -153,10 +167,10 @@ async def test_what_arrived_is_over_and_what_did_not_is_tried_again(store: Store
 async def test_an_answer_that_comes_after_another_took_over_changes_nothing(store: Store) -> None:
     await pending(store, "ops")
     old = (await store.deliveries()).deliveries
-    assert await store.take_deliveries(old, lease_s=0.0)
+    assert await take_deliveries(store, old, lease_s=0.0)
     newer = (await store.deliveries()).deliveries
-    assert await store.take_deliveries(newer, lease_s=60.0)
-    await store.settle_deliveries([Settled(deliveries=old, answer="too late", arrived=True)])
+    assert await take_deliveries(store, newer, lease_s=60.0)
+    await store.transact(settle_deliveries, [Settled(deliveries=old, answer="too late", arrived=True)])
     (left,) = (await store.deliveries()).deliveries
     assert (left.tries, left.answer) == (2, "")
 
@@ -171,7 +185,7 @@ async def test_one_rule_with_many_does_not_hide_those_of_others(store: Store) ->
 async def test_a_removed_rule_is_told_nothing_more(store: Store) -> None:
     await a_rule(store)
     await pending(store, "ops", "other")
-    await store.remove_alarm_rule("ops")
+    await store.transact(remove_alarm_rule, "ops")
     assert [it.rule for it in (await store.deliveries()).deliveries] == ["other"]
 
 
@@ -179,23 +193,23 @@ async def test_a_level_is_open_once_ends_once_and_may_begin_again(store: Store) 
     now = await store.now()
     level = an_alarm("lost:a", now, kind=AlarmKind.COORDINATOR_LOST, is_open=True, text="a lost it")
     for _ in range(2):
-        await store.raise_alarms([level])
+        await store.transact(raise_alarms, [level])
     assert [it.key for it in await store.alarms(open_=True)] == ["lost:a"]
     for _ in range(2):
-        await store.raise_alarms([], ["lost:a", "never:begun"])
+        await store.transact(raise_alarms, [], ["lost:a", "never:begun"])
     assert await store.alarms(open_=True) == ()
     assert [it.kind for it in await store.alarms(unsorted=True)] == [AlarmKind.COORDINATOR_LOST, AlarmKind.RECOVERED]
     over = (await store.alarms(unsorted=True))[1]
     assert (over.text, over.scope, over.data["level"]) == ("over: a lost it", CLUSTER, "coordinator_lost")
-    await store.raise_alarms([level])
+    await store.transact(raise_alarms, [level])
     assert [it.key for it in await store.alarms(open_=True)] == ["lost:a"]
-    await store.raise_alarms([], ["lost:a"])
+    await store.transact(raise_alarms, [], ["lost:a"])
     assert [it.kind for it in await store.alarms()].count(AlarmKind.RECOVERED) == 2
 
 
 async def test_what_was_never_open_has_no_end(store: Store) -> None:
-    await store.raise_alarms([an_alarm("x", await store.now())])
-    await store.raise_alarms([], ["x"])
+    await store.transact(raise_alarms, [an_alarm("x", await store.now())])
+    await store.transact(raise_alarms, [], ["x"])
     assert [it.key for it in await store.alarms()] == ["x"]
 
 
@@ -221,9 +235,9 @@ async def test_a_failed_assignment_is_an_alarm_when_it_is_closed(store: Store) -
     run = await assigned(store, 1)
     node_id = await a_node(store)
     (granted,) = await given(store, node_id)
-    await store.finish([an_end(granted, "failed")])
-    await store.close_runs(limit=10)
-    await store.close_runs(limit=10)
+    await finish(store, [an_end(granted, "failed")])
+    await close_runs(store, limit=10)
+    await close_runs(store, limit=10)
     (alarm,) = await store.alarms()
     assert (alarm.kind, alarm.run_id, alarm.job_id) == (AlarmKind.RUN_FAILED, run.id, None)
 
@@ -231,11 +245,11 @@ async def test_a_failed_assignment_is_an_alarm_when_it_is_closed(store: Store) -
 async def test_slots_that_were_missed_are_alarms_and_those_that_overlapped_are_not(store: Store) -> None:
     await a_rule(store)
     job = await a_due_job(store, late_s=3600, misfire=SKIP)
-    await store.fire([job.id], Fire())
+    await store.transact(fire, [job.id], Fire())
     busy = await a_due_job(store)
     name = busy.definition.full_name
-    await store.change([name], Start(name=name, key="first"))
-    await store.fire([busy.id], Fire())
+    await store.transact(change, [name], Start(name=name, key="first"))
+    await store.transact(fire, [busy.id], Fire())
     (alarm,) = await store.alarms()
     assert (alarm.kind, alarm.job_id) == (AlarmKind.MISSED_SLOT, job.id)
 
@@ -258,7 +272,7 @@ async def test_after_a_resume_the_row_begins_anew(store: Store) -> None:
     name = job.definition.full_name
     for key in ("a", "b"):
         await a_failed_run(store, job, key)
-    await store.change([name], Resume())
+    await store.transact(change, [name], Resume())
     await a_failed_run(store, job, "c")
     assert (await stored(store, job.definition)).state is JobState.ENABLED
     await a_failed_run(store, job, "d")
@@ -270,12 +284,12 @@ async def test_failures_that_end_together_are_counted_once_each(store: Store) ->
     job = await put_one(store, pause_after=3, overlap=allow())
     name = job.definition.full_name
     for key in ("a", "b"):
-        await store.change([name], Start(name=name, key=key))
+        await store.transact(change, [name], Start(name=name, key=key))
     node_id = await a_node(store)
     ends = [an_end(it, "failed") for it in await given(store, node_id)]
     assert len(ends) == 2
-    await store.finish(ends, rule=Advance())
-    await store.finish(ends, rule=Advance())
+    await finish(store, ends, rule=Advance())
+    await finish(store, ends, rule=Advance())
     assert (await stored(store, job.definition)).state is JobState.ENABLED
     await a_failed_run(store, job, "c")
     assert (await stored(store, job.definition)).state is JobState.PAUSED
@@ -283,9 +297,9 @@ async def test_failures_that_end_together_are_counted_once_each(store: Store) ->
 
 async def test_old_alarms_are_forgotten_with_their_deliveries_but_open_levels_stay(store: Store) -> None:
     await pending(store, "ops", keys=("old",))
-    await store.raise_alarms([an_alarm("open", await store.now(), is_open=True)])
+    await store.transact(raise_alarms, [an_alarm("open", await store.now(), is_open=True)])
     await asyncio.sleep(0.01)
-    await store.prune(Retention(age_s=3600.0, runs_max=10, history_s=0.0), limit=100)
+    await store.transact(prune, Retention(age_s=3600.0, runs_max=10, history_s=0.0), limit=100)
     assert [it.key for it in await store.alarms()] == ["open"]
     assert (await store.deliveries(pending=False)).deliveries == ()
 
@@ -296,8 +310,8 @@ async def test_alarms_whose_commit_was_not_answered_are_there_once_when_raised_a
     for alarms, ended in (([level], ()), ((), ["lost:a"])):
         line.proxy.swallow_commits(1)
         with pytest.raises(CommitUnknown):
-            await line.store.raise_alarms(alarms, ended)
-        await line.store.raise_alarms(alarms, ended)
+            await line.store.transact(raise_alarms, alarms, ended)
+        await line.store.transact(raise_alarms, alarms, ended)
     assert line.proxy.swallowed == 2
     assert [it.kind for it in await line.truth.alarms()] == [AlarmKind.RECOVERED, AlarmKind.HELD_ABOVE]
 
@@ -307,8 +321,8 @@ async def test_a_delivery_whose_taking_was_not_answered_is_left_until_its_lease_
     found = (await line.truth.deliveries()).deliveries
     line.proxy.swallow_commits(1)
     with pytest.raises(CommitUnknown):
-        await line.store.take_deliveries(found, lease_s=60.0)
-    assert not await line.store.take_deliveries(found, lease_s=60.0)
+        await take_deliveries(line.store, found, lease_s=60.0)
+    assert not await take_deliveries(line.store, found, lease_s=60.0)
     (left,) = (await line.truth.deliveries()).deliveries
     assert left.tries == 1
 
@@ -322,17 +336,17 @@ async def put_one(store: Store, **fields: Any) -> Job:
 async def test_a_message_starts_one_run_of_the_job_that_its_rule_names(store: Store) -> None:
     control = Control(store, SystemClock())
     with pytest.raises(NotFound, match="there is no job pager"):
-        await control.set_alarm("job", "pager")
-    await control.apply([a_definition("pager", rule=MANUAL)])
-    rule = await control.set_alarm("job", "pager", kinds=["node_disconnected"])
+        await control.alarms.set("job", "pager")
+    await control.jobs.apply([a_definition("pager", rule=MANUAL)])
+    rule = await control.alarms.set("job", "pager", kinds=["node_disconnected"])
     told = message(rule.name, [an_alarm("node_disconnected:a", await store.now(), data={"node": "a"})])
-    courier = JobCourier(control, ChannelCourier(CourierSettings(), SystemClock()))
+    courier = JobCourier(control.jobs, ChannelCourier(CourierSettings(), SystemClock()))
     answers = [await courier.send(rule, told) for _ in range(3)]
-    (run,) = await control.runs(RunFilter())
+    (run,) = await control.runs.find(RunFilter())
     assert answers == [f"run {run.id}"] * 3
     assert run.params == {"alarm": told.shape}
     assert "node_disconnected:a" in str(run.params)
     name = JobName("default", "default", "pager")
-    await store.change([name], Delete())
+    await store.transact(change, [name], Delete())
     with pytest.raises(Undelivered, match="job pager was deleted"):
         await courier.send(rule, message(rule.name, [an_alarm("another", await store.now())]))

@@ -13,6 +13,9 @@ from rota.model.plan import RunFilter
 from rota.model.states import Cause, ItemState, RunState
 from rota.model.work import ASSIGN_MAX, Limit, quota_limit, spread
 from rota.ports import Store
+from rota.transactions.assign import assign, close_runs
+from rota.transactions.finish import finish
+from rota.transactions.limits import set_limits
 from tests.contract.conftest import Open
 from tests.factories import HANDLER, a_node, an_assignment, an_end, assigned, given
 
@@ -34,7 +37,7 @@ async def test_an_assignment_is_one_run_with_ready_items_in_their_order(store: S
     """S2.19, S2.23, S2.24, V2.1."""
     start = (await store.now() + timedelta(hours=1)).replace(microsecond=0)
     wanted = an_assignment(4, start_at=start, end_at=start + timedelta(seconds=10))
-    run = await store.assign(wanted, quota_must_exist=False)
+    run = await assign(store, wanted, quota_must_exist=False)
     assert (run.job_id, run.cause, run.state, run.due_at) == (0, Cause.ASSIGN, RunState.RUNNING, start)
     assert run.work == wanted.work
     assert await store.run(run.id) == run
@@ -59,18 +62,18 @@ async def test_without_times_all_may_start_now(store: Store) -> None:
 async def test_the_same_key_assigns_once(store: Store) -> None:
     """S2.19, P16."""
     wanted = an_assignment(5)
-    first = await store.assign(wanted, quota_must_exist=False)
-    assert await store.assign(wanted, quota_must_exist=False) == first
+    first = await assign(store, wanted, quota_must_exist=False)
+    assert await assign(store, wanted, quota_must_exist=False) == first
     assert len(await store.items(first.id)) == 5
     assert len(await store.queued()) == 5
-    other = await store.assign(an_assignment(1, key=wanted.key, tenant="other"), quota_must_exist=False)
+    other = await assign(store, an_assignment(1, key=wanted.key, tenant="other"), quota_must_exist=False)
     assert other.id != first.id, "keys of different tenants never meet"
 
 
 async def test_the_same_key_at_once_assigns_once(another: Open) -> None:
     stores = [await another() for _ in range(3)]
     wanted = an_assignment(20)
-    runs = await asyncio.gather(*(store.assign(wanted, quota_must_exist=False) for store in stores))
+    runs = await asyncio.gather(*(assign(store, wanted, quota_must_exist=False) for store in stores))
     assert len({run.id for run in runs}) == 1
     assert len(await stores[0].queued()) == 20
 
@@ -107,15 +110,15 @@ async def test_a_quota_that_was_never_set_is_refused(store: Store) -> None:
     """S2.32: an unknown worker is rejected."""
     wanted = an_assignment(1, quota="night")
     with pytest.raises(Refused, match="night"):
-        await store.assign(wanted)
-    await store.set_limits([Limit(name=quota_limit("acme", "night"), cap=3)])
-    assert (await store.assign(wanted)).work == wanted.work
+        await assign(store, wanted)
+    await store.transact(set_limits, [Limit(name=quota_limit("acme", "night"), cap=3)])
+    assert (await assign(store, wanted)).work == wanted.work
 
 
 async def test_as_many_as_one_call_may_have_are_assigned(store: Store) -> None:
     run = await assigned(store, ASSIGN_MAX)
     node = await a_node(store)
-    await store.set_limits([Limit(name="global", cap=20_000)])
+    await store.transact(set_limits, [Limit(name="global", cap=20_000)])
     assert len(await store.items(run.id)) == ASSIGN_MAX
     assert len(await given(store, node, batch_max=50)) == 50
 
@@ -131,7 +134,7 @@ async def test_without_a_handler_the_clients_listener_is_told(store: Store) -> N
 
 async def test_text_of_all_kinds_comes_back(store: Store) -> None:
     wanted = an_assignment(numbers=["ü/'\"\\%s :x", "日本", "🜚"])
-    run = await store.assign(wanted, quota_must_exist=False)
+    run = await assign(store, wanted, quota_must_exist=False)
     assert [item.number for item in await store.items(run.id)] == [task.number for task in wanted.tasks]
 
 
@@ -149,17 +152,17 @@ async def test_the_state_of_a_run_is_derived_from_its_items_and_closed_later(
 ) -> None:
     node, run = await a_node(store), await assigned(store, 2)
     granted = await given(store, node)
-    await store.finish([an_end(granted[0], outcomes[0])])
+    await finish(store, [an_end(granted[0], outcomes[0])])
     assert (await store.run(run.id)).state is RunState.RUNNING
-    assert (await store.close_runs(limit=10)).count == 0
-    await store.finish([an_end(granted[1], outcomes[1])])
+    assert (await close_runs(store, limit=10)).count == 0
+    await finish(store, [an_end(granted[1], outcomes[1])])
     derived = await store.run(run.id)
     assert derived is not None
     assert derived.state is state
     assert derived.ended_at == max(item.ended_at for item in await store.items(run.id))
     assert await store.runs(RunFilter(states=(RunState.RUNNING,))) == ()
-    assert (await store.close_runs(limit=10)).count == 1
-    assert (await store.close_runs(limit=10)).count == 0
+    assert (await close_runs(store, limit=10)).count == 1
+    assert (await close_runs(store, limit=10)).count == 0
     assert await store.run(run.id) == derived
     assert await store.runs(RunFilter(states=(state,))) == (derived,)
     assert (await store.events(run_id=run.id))[-1].kind == f"run.{state}"
@@ -170,9 +173,9 @@ async def test_two_nodes_that_close_runs_close_each_once(another: Open) -> None:
     node = await a_node(stores[0])
     for _ in range(10):
         await assigned(stores[0], 1)
-    await stores[0].finish([an_end(it) for it in await given(stores[0], node)])
-    closed = await asyncio.gather(*(store.close_runs(limit=100) for store in stores))
-    rest = await stores[0].close_runs(limit=100)
+    await finish(stores[0], [an_end(it) for it in await given(stores[0], node)])
+    closed = await asyncio.gather(*(close_runs(store, limit=100) for store in stores))
+    rest = await close_runs(stores[0], limit=100)
     assert sum(it.count for it in closed) + rest.count == 10
     lines = [event.kind for event in await stores[0].events(limit=1000)]
     assert lines.count("run.succeeded") == 10
@@ -181,12 +184,12 @@ async def test_two_nodes_that_close_runs_close_each_once(another: Open) -> None:
 async def test_runs_are_closed_a_few_at_a_time_and_open_ones_do_not_hold_others_back(store: Store) -> None:
     node = await a_node(store)
     runs = [await assigned(store, 1) for _ in range(6)]
-    await store.finish([an_end(it) for it in await given(store, node) if it.run_id not in {runs[0].id, runs[1].id}])
-    first = await store.close_runs(limit=3)
+    await finish(store, [an_end(it) for it in await given(store, node) if it.run_id not in {runs[0].id, runs[1].id}])
+    first = await close_runs(store, limit=3)
     assert (first.count, first.last_id) == (1, runs[2].id)
-    second = await store.close_runs(after_id=runs[2].id, limit=3)
+    second = await close_runs(store, after_id=runs[2].id, limit=3)
     assert (second.count, second.last_id) == (3, runs[5].id)
-    assert (await store.close_runs(after_id=runs[5].id, limit=3)).last_id is None
+    assert (await close_runs(store, after_id=runs[5].id, limit=3)).last_id is None
     assert await store.live_runs("acme") == (runs[0].id, runs[1].id)
 
 
@@ -194,7 +197,7 @@ async def test_the_live_runs_of_a_tenant_are_known(store: Store) -> None:
     node = await a_node(store)
     runs = [await assigned(store, 1) for _ in range(3)]
     await assigned(store, 1, tenant="acme2")
-    await store.finish([an_end(it) for it in await given(store, node, batch_max=1)])
+    await finish(store, [an_end(it) for it in await given(store, node, batch_max=1)])
     assert await store.live_runs("acme") == (runs[1].id, runs[2].id)
     assert await store.live_runs("acme", after_id=runs[1].id) == (runs[2].id,)
     assert await store.live_runs("acme", limit=1) == (runs[1].id,)

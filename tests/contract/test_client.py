@@ -74,7 +74,7 @@ async def test_tenants_are_created_once_and_updated_only_when_there(url: str) ->
 
 
 async def test_a_program_with_an_event_loop_triggers_and_cancels(url: str, store: Store) -> None:
-    await Control(store, SystemClock()).apply([a_definition("nightly", rule=MANUAL)])
+    await Control(store, SystemClock()).jobs.apply([a_definition("nightly", rule=MANUAL)])
     async with rota.AsyncClient(url) as client:
         runs = await asyncio.gather(*(client.trigger("nightly", {"n": 1}, key="k") for _ in range(5)))
         assert len({run.id for run in runs}) == 1, "the same key starts one run"

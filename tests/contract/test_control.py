@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ from rota.model.run import Item, LogKey, Run
 from rota.model.states import Cause, ItemState, JobState, RunState
 from rota.model.work import GLOBAL, Limit, Rate, token_of
 from rota.ports import Store
+from rota.transactions.change import change
+from rota.transactions.finish import finish
+from rota.transactions.members import join
+from rota.transactions.round import dispatch
 from tests.factories import MANUAL, a_definition, put, queue
 
 HERE = Place(host="h", boot_id="b", pid_namespace="n", pid=1, pid_started=1)
@@ -52,12 +57,12 @@ class Executor:
         told = [listener_name(app, it) for app in apps for it in ("on_start", "on_fail")]
         handlers = (*told, "default/default/send")
         node = NewNode(name=name, incarnation="i", place=HERE, seats=self._seats, handlers=handlers, **fields)
-        self.id = (await self._store.join(node, lease_s=60)).id
+        self.id = (await self._store.transact(join, node, lease_s=60)).id
         return self
 
     async def round(self) -> list[Granted]:
         """What a round gives to this node."""
-        done = await self._store.dispatch(self.id, self._board, batch_max=100)
+        done = await dispatch(self._store, self.id, self._board, batch_max=100)
         self.last = done.round
         return list(done.grants[self.id].items) if self.id in done.grants else []
 
@@ -67,7 +72,7 @@ class Executor:
         starts = [
             ItemStart(item_id=it.item_id, attempt=it.attempt, started_us=now, expires_s=expires_s) for it in granted
         ]
-        await self._store.finish([], starts, rule=Advance())
+        await finish(self._store, [], starts, rule=Advance())
 
     async def end(self, granted: Granted, outcome: str = "succeeded", state: str = "succeeded") -> None:
         """Say how an attempt has ended."""
@@ -82,7 +87,7 @@ class Executor:
             node="berlin",
             node_id=self.id,
         )
-        await self._store.finish([end], rule=Advance())
+        await finish(self._store, [end], rule=Advance())
 
 
 async def executor(store: Store, seats: int = 10) -> Executor:
@@ -90,8 +95,8 @@ async def executor(store: Store, seats: int = 10) -> Executor:
 
 
 async def assigned(control: Control, *numbers: str, **options: Any) -> Assigned:
-    await control.set_quota("acme")
-    return await control.assign("acme", numbers or ("n-1",), **options)
+    await control.limits.set_quota("acme")
+    return await control.assignments.assign("acme", numbers or ("n-1",), **options)
 
 
 async def outside(store: Store, control: Control, *numbers: str, **options: Any) -> tuple[Executor, list[int]]:
@@ -117,24 +122,24 @@ async def the_run(store: Store) -> Run:
 
 async def test_a_quota_keeps_what_is_not_said(control: Control) -> None:
     """S2.21: tenants are created and updated."""
-    await control.set_quota("acme", cap=5, weight=3, rate="10/60")
-    limit = await control.set_quota("acme", cap=7)
+    await control.limits.set_quota("acme", cap=5, weight=3, rate="10/60")
+    limit = await control.limits.set_quota("acme", cap=7)
     assert (limit.cap, limit.weight, limit.rate) == (7, 3, Rate(max=10, period_s=60))
-    limit = await control.set_quota("acme", cap=None, rate=None)
+    limit = await control.limits.set_quota("acme", cap=None, rate=None)
     assert (limit.cap, limit.weight, limit.rate) == (None, 3, None)
-    await control.set_quota("acme", "mail", weight=2)
-    found = [(it.tenant, it.quota, it.limit and it.limit.weight) for it in await control.quotas()]
+    await control.limits.set_quota("acme", "mail", weight=2)
+    found = [(it.tenant, it.quota, it.limit and it.limit.weight) for it in await control.limits.quotas()]
     assert found == [("acme", "default", 3), ("acme", "mail", 2)]
 
 
 async def test_statistics_count_what_is_ready_and_what_runs(store: Store, control: Control) -> None:
     """S2.21."""
-    await control.set_quota("acme", cap=2)
-    await control.assign("acme", ["a", "b", "c"])
-    await control.assign("default", ["a"])
+    await control.limits.set_quota("acme", cap=2)
+    await control.assignments.assign("acme", ["a", "b", "c"])
+    await control.assignments.assign("default", ["a"])
     node = await executor(store)
     await node.round()
-    found = {(it.tenant, it.limit is not None): (it.ready, it.running) for it in await control.quotas()}
+    found = {(it.tenant, it.limit is not None): (it.ready, it.running) for it in await control.limits.quotas()}
     assert found == {("acme", True): (1, 2), ("default", False): (0, 1)}
 
 
@@ -142,24 +147,24 @@ async def test_a_tenant_with_unfinished_items_is_not_removed(store: Store, contr
     """S2.21, A2.6."""
     _, tokens = await outside(store, control, "a", "b")
     with pytest.raises(Refused, match=r"tenant acme has 2 unfinished items in 1 runs; .* --cancel"):
-        await control.remove_tenant("acme")
-    assert [it.tenant for it in await control.quotas()] == ["acme"]
+        await control.limits.remove_tenant("acme")
+    assert [it.tenant for it in await control.limits.quotas()] == ["acme"]
     run = await the_run(store)
     for item, token in zip(await store.items(run.id), tokens, strict=True):
-        await control.finish(str(item.id), token)
-    assert (await control.remove_tenant("acme")).quotas == ("default",)
-    assert await control.quotas() == []
+        await control.assignments.finish(str(item.id), token)
+    assert (await control.limits.remove_tenant("acme")).quotas == ("default",)
+    assert await control.limits.quotas() == []
     with pytest.raises(NotFound, match="there is no tenant acme"):
-        await control.remove_tenant("acme")
+        await control.limits.remove_tenant("acme")
 
 
 async def test_a_tenant_is_removed_with_its_items_when_told_so(store: Store, control: Control) -> None:
     await outside(store, control, "a", "b")
-    await control.assign("acme", ["later"], start_at=await store.now() + timedelta(hours=1))
-    other = await control.assign("default", ["a"])
-    done = await control.remove_tenant("acme", cancel=True)
+    await control.assignments.assign("acme", ["later"], start_at=await store.now() + timedelta(hours=1))
+    other = await control.assignments.assign("default", ["a"])
+    done = await control.limits.remove_tenant("acme", cancel=True)
     assert (done.ended, done.asked) == (3, 0)
-    assert [it.tenant for it in await control.quotas()] == ["default"]
+    assert [it.tenant for it in await control.limits.quotas()] == ["default"]
     assert [item.state for item in await items_of(store, other)] == [ItemState.READY]
     states = {item.state for run in await store.runs(RunFilter()) for item in await store.items(run.id)}
     assert states == {ItemState.CANCELLED, ItemState.READY}
@@ -167,78 +172,78 @@ async def test_a_tenant_is_removed_with_its_items_when_told_so(store: Store, con
 
 async def test_one_quota_is_removed_unless_items_or_jobs_name_it(store: Store, control: Control) -> None:
     for name in ("default", "night", "spare"):
-        await control.set_quota("acme", name, cap=1)
-    assigned = await control.assign("acme", ["a"], quota="night")
+        await control.limits.set_quota("acme", name, cap=1)
+    assigned = await control.assignments.assign("acme", ["a"], quota="night")
     with pytest.raises(Refused, match="quota night of tenant acme has 1 unfinished items"):
-        await control.remove_quota("acme", "night")
-    await control.cancel([assigned.id])
+        await control.limits.remove_quota("acme", "night")
+    await control.runs.cancel([assigned.id])
     task = Task(name="main", runner="shell", config={"command": ["true"]}, quota="night")
     job = msgspec.structs.replace(a_definition(), tenant="acme", tasks=(task,))
     await put(store, [job], None)
     with pytest.raises(Refused, match=f"job {job.full_name} names quota night of tenant acme"):
-        await control.remove_quota("acme", "night")
-    assert (await control.remove_quota("acme", "spare")).cap == 1
-    assert [it.quota for it in await control.quotas()] == ["default", "night"]
+        await control.limits.remove_quota("acme", "night")
+    assert (await control.limits.remove_quota("acme", "spare")).cap == 1
+    assert [it.quota for it in await control.limits.quotas()] == ["default", "night"]
     with pytest.raises(NotFound, match="tenant acme has no quota nigth; did you mean night"):
-        await control.remove_quota("acme", "nigth")
+        await control.limits.remove_quota("acme", "nigth")
 
 
 async def test_the_capacity_is_100_until_somebody_says_otherwise(control: Control) -> None:
     """S2.18, S2.25."""
-    assert await control.limits() == (Limit(name=GLOBAL, cap=100),)
-    await control.set_capacity(7)
-    await control.set_resource("db", cap=1, rate=(2, 0.5))
-    await control.set_limit("resource:db", cap=3)
-    assert [(it.name, it.cap, it.rate) for it in await control.limits()] == [
+    assert await control.limits.all() == (Limit(name=GLOBAL, cap=100),)
+    await control.limits.set_capacity(7)
+    await control.limits.set_resource("db", cap=1, rate=(2, 0.5))
+    await control.limits.set("resource:db", cap=3)
+    assert [(it.name, it.cap, it.rate) for it in await control.limits.all()] == [
         ("global", 7, None),
         ("resource:db", 3, Rate(max=2, period_s=0.5)),
     ]
-    await control.remove_limit("resource:db")
-    await control.remove_limit("global")
-    assert [(it.name, it.cap) for it in await control.limits()] == [("global", 100)]
+    await control.limits.remove("resource:db")
+    await control.limits.remove("global")
+    assert [(it.name, it.cap) for it in await control.limits.all()] == [("global", 100)]
     with pytest.raises(NotFound, match="there is no limit resource:db"):
-        await control.remove_limit("resource:db")
+        await control.limits.remove("resource:db")
 
 
 async def test_a_capacity_of_nothing_stops_new_starts_only(store: Store, control: Control) -> None:
     """A2.11."""
     node, (token,) = await outside(store, control, "a")
-    await control.set_capacity(0)
-    await control.assign("acme", ["b"])
+    await control.limits.set_capacity(0)
+    await control.assignments.assign("acme", ["b"])
     assert await node.round() == []
     (item,) = await store.items((await store.runs(RunFilter()))[1].id)
-    assert await control.finish(str(item.id), token) is Answer.FINISHED
-    await control.set_capacity(1)
+    assert await control.assignments.finish(str(item.id), token) is Answer.FINISHED
+    await control.limits.set_capacity(1)
     assert len(await node.round()) == 1
 
 
 BAD: list[tuple[str, str, tuple[Any, ...], dict[str, Any], str]] = [
-    ("cap below", "set_quota", ("acme",), {"cap": -1}, "cap"),
-    ("cap above", "set_capacity", (1_000_001,), {}, "cap"),
-    ("cap is truth", "set_capacity", (True,), {}, "cap"),
-    ("no global cap", "set_limit", ("global",), {"cap": None}, "cap"),
-    ("weight", "set_quota", ("acme",), {"weight": 0}, "weight"),
-    ("rate of nothing", "set_quota", ("acme",), {"rate": "0/1"}, "rate"),
-    ("rate in no time", "set_quota", ("acme",), {"rate": (1, 0)}, "rate"),
-    ("rate text", "set_quota", ("acme",), {"rate": "often"}, "rate"),
-    ("tenant", "set_quota", ("a b",), {}, "tenant"),
-    ("quota", "set_quota", ("acme", "!"), {}, "quota"),
-    ("resource", "set_resource", ("",), {"cap": 1}, "resource"),
-    ("quota as limit", "set_limit", ("quota:a/b",), {"cap": 1}, "name"),
-    ("job as limit", "set_limit", ("job:1",), {"cap": 1}, "name"),
-    ("token", "finish", ("1", "x"), {}, "token"),
-    ("id", "finish", ("abc",), {}, "item"),
-    ("id of nothing", "finish", ("0",), {}, "item"),
-    ("id too large", "finish", ("9" * 19,), {}, "item"),
-    ("result and failure", "finish", ("1",), {"result": 1, "failed": "no"}, "result"),
-    ("result is no JSON", "finish", ("1",), {"result": {1}}, "result"),
-    ("result is NaN", "finish", ("1",), {"result": float("nan")}, "result"),
-    ("result too large", "finish", ("1",), {"result": "x" * 300_000}, "result"),
-    ("failure is no text", "finish", ("1",), {"failed": 5}, "failed"),
-    ("no time", "extend", ("1", 0), {}, "seconds"),
-    ("too much time", "extend", ("1", 864_001), {}, "seconds"),
-    ("unknown option", "assign", ("acme", ["a"]), {"colour": "red"}, "colour"),
-    ("key", "assign", ("acme", ["a"]), {"key": ""}, "key"),
+    ("cap below", "limits.set_quota", ("acme",), {"cap": -1}, "cap"),
+    ("cap above", "limits.set_capacity", (1_000_001,), {}, "cap"),
+    ("cap is truth", "limits.set_capacity", (True,), {}, "cap"),
+    ("no global cap", "limits.set", ("global",), {"cap": None}, "cap"),
+    ("weight", "limits.set_quota", ("acme",), {"weight": 0}, "weight"),
+    ("rate of nothing", "limits.set_quota", ("acme",), {"rate": "0/1"}, "rate"),
+    ("rate in no time", "limits.set_quota", ("acme",), {"rate": (1, 0)}, "rate"),
+    ("rate text", "limits.set_quota", ("acme",), {"rate": "often"}, "rate"),
+    ("tenant", "limits.set_quota", ("a b",), {}, "tenant"),
+    ("quota", "limits.set_quota", ("acme", "!"), {}, "quota"),
+    ("resource", "limits.set_resource", ("",), {"cap": 1}, "resource"),
+    ("quota as limit", "limits.set", ("quota:a/b",), {"cap": 1}, "name"),
+    ("job as limit", "limits.set", ("job:1",), {"cap": 1}, "name"),
+    ("token", "assignments.finish", ("1", "x"), {}, "token"),
+    ("id", "assignments.finish", ("abc",), {}, "item"),
+    ("id of nothing", "assignments.finish", ("0",), {}, "item"),
+    ("id too large", "assignments.finish", ("9" * 19,), {}, "item"),
+    ("result and failure", "assignments.finish", ("1",), {"result": 1, "failed": "no"}, "result"),
+    ("result is no JSON", "assignments.finish", ("1",), {"result": {1}}, "result"),
+    ("result is NaN", "assignments.finish", ("1",), {"result": float("nan")}, "result"),
+    ("result too large", "assignments.finish", ("1",), {"result": "x" * 300_000}, "result"),
+    ("failure is no text", "assignments.finish", ("1",), {"failed": 5}, "failed"),
+    ("no time", "assignments.extend", ("1", 0), {}, "seconds"),
+    ("too much time", "assignments.extend", ("1", 864_001), {}, "seconds"),
+    ("unknown option", "assignments.assign", ("acme", ["a"]), {"colour": "red"}, "colour"),
+    ("key", "assignments.assign", ("acme", ["a"]), {"key": ""}, "key"),
 ]
 
 
@@ -248,9 +253,9 @@ async def test_bad_input_is_refused_by_its_name(
     control: Control, verb: str, args: tuple[Any, ...], options: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        await getattr(control, verb)(*args, **options)
+        await attrgetter(verb)(control)(*args, **options)
     assert caught.value.problems[0].field == field
-    assert await control.quotas() == []
+    assert await control.limits.quotas() == []
 
 
 # Assign
@@ -288,25 +293,25 @@ async def test_a_number_is_taken_once_for_each_tenant(store: Store, control: Con
     """S2.32."""
     await assigned(control, "a")
     with pytest.raises(InvalidInput, match="a"):
-        await control.assign("acme", ["b", "a"])
-    await control.assign("default", ["a"])
+        await control.assignments.assign("acme", ["b", "a"])
+    await control.assignments.assign("default", ["a"])
     assert len(await store.runs(RunFilter())) == 2
 
 
 async def test_a_quota_that_nobody_set_is_refused(store: Store, control: Control) -> None:
     """S2.32: unknown worker rejected. Only the default quota of the default tenant is always there."""
     with pytest.raises(Refused, match="acme"):
-        await control.assign("acme", ["a"])
-    await control.set_quota("acme")
+        await control.assignments.assign("acme", ["a"])
+    await control.limits.set_quota("acme")
     with pytest.raises(Refused, match="mail"):
-        await control.assign("acme", ["a"], quota="mail")
-    await control.assign("default", ["a"])
+        await control.assignments.assign("acme", ["a"], quota="mail")
+    await control.assignments.assign("default", ["a"])
     assert len(await store.runs(RunFilter())) == 1
 
 
 async def test_the_same_key_assigns_once(store: Store, control: Control) -> None:
     first = await assigned(control, "a", key="k")
-    assert await control.assign("acme", ["a"], key="k") == first
+    assert await control.assignments.assign("acme", ["a"], key="k") == first
     assert (await the_run(store)).cause is Cause.ASSIGN
 
 
@@ -318,10 +323,10 @@ async def test_a_finish_with_the_token_counts_and_its_result_is_kept(store: Stor
     _, (token,) = await outside(store, control)
     run = await the_run(store)
     (item,) = await store.items(run.id)
-    assert await control.finish(str(item.id), token, result={"sent": 3}) is Answer.FINISHED
+    assert await control.assignments.finish(str(item.id), token, result={"sent": 3}) is Answer.FINISHED
     (item,) = await store.items(run.id)
     assert (item.state, item.result) == (ItemState.SUCCEEDED, '{"sent":3}')
-    detail = await control.run(run.id)
+    detail = await control.runs.detail(run.id)
     assert detail.run.state is RunState.SUCCEEDED, "the state of an assignment is derived from its items"
     assert [(it.attempt, str(it.outcome)) for it in detail.attempts] == [(1, "succeeded")]
 
@@ -331,9 +336,9 @@ async def test_a_finish_that_is_repeated_is_told_so_and_changes_nothing(store: S
     _, (token,) = await outside(store, control)
     (item,) = await store.items((await the_run(store)).id)
     for _ in range(2):
-        assert await control.finish(str(item.id), token, result=1) is Answer.FINISHED
-    assert await control.finish(str(item.id), token, result=2) is Answer.STALE
-    assert await control.finish(str(item.id), token, failed="no") is Answer.STALE
+        assert await control.assignments.finish(str(item.id), token, result=1) is Answer.FINISHED
+    assert await control.assignments.finish(str(item.id), token, result=2) is Answer.STALE
+    assert await control.assignments.finish(str(item.id), token, failed="no") is Answer.STALE
     (after,) = await store.items(item.run_id)
     assert (after.state, after.result) == (ItemState.SUCCEEDED, "1")
     assert len(await store.attempts(item.run_id)) == 1
@@ -344,31 +349,31 @@ async def test_a_stale_token_changes_nothing(store: Store, control: Control) -> 
     _, (token,) = await outside(store, control)
     (item,) = await store.items((await the_run(store)).id)
     for stale in (token + 1, token - 1, token + (1 << 32), 0, -1):
-        assert await control.finish(str(item.id), stale) is Answer.STALE
-    assert await control.finish(str(item.id), token) is Answer.FINISHED
+        assert await control.assignments.finish(str(item.id), stale) is Answer.STALE
+    assert await control.assignments.finish(str(item.id), token) is Answer.FINISHED
 
 
 async def test_an_item_that_is_not_there_is_unknown(control: Control) -> None:
-    assert await control.finish("999999") is Answer.UNKNOWN
-    assert await control.extend("999999", 5) is None
+    assert await control.assignments.finish("999999") is Answer.UNKNOWN
+    assert await control.assignments.extend("999999", 5) is None
 
 
 async def test_a_finish_without_a_token_counts_for_the_first_attempt_only(store: Store, control: Control) -> None:
     """A2.14."""
     node, _ = await outside(store, control, "a", "b", retries=1)
     first, second = await store.items((await the_run(store)).id)
-    assert await control.finish(str(first.id)) is Answer.FINISHED
-    assert await control.finish(str(second.id), failed="again") is Answer.FINISHED
+    assert await control.assignments.finish(str(first.id)) is Answer.FINISHED
+    assert await control.assignments.finish(str(second.id), failed="again") is Answer.FINISHED
     (again,) = await node.round()
     await node.begin_outside([again])
     assert (again.item_id, again.attempt) == (second.id, 2)
-    assert await control.finish(str(second.id)) is Answer.STALE
-    assert await control.finish(str(second.id), token_of(node.last, 2)) is Answer.FINISHED
+    assert await control.assignments.finish(str(second.id)) is Answer.STALE
+    assert await control.assignments.finish(str(second.id), token_of(node.last, 2)) is Answer.FINISHED
 
 
 async def test_an_item_that_has_not_started_cannot_be_finished(store: Store, control: Control) -> None:
     made = await assigned(control)
-    assert await control.finish(made.items[0].id) is Answer.STALE
+    assert await control.assignments.finish(made.items[0].id) is Answer.STALE
     (item,) = await items_of(store, made)
     assert item.state is ItemState.READY
 
@@ -379,7 +384,7 @@ async def test_a_finish_inside_of_on_start_counts(store: Store, control: Control
     node = await executor(store)
     granted = await node.round()
     token = token_of(node.last, granted[0].attempt)
-    assert await control.finish(made.items[0].id, token) is Answer.FINISHED
+    assert await control.assignments.finish(made.items[0].id, token) is Answer.FINISHED
     await node.begin_outside(granted)
     (item,) = await items_of(store, made)
     assert item.state is ItemState.SUCCEEDED
@@ -392,7 +397,7 @@ async def test_a_finish_after_the_timeout_is_stale(store: Store, control: Contro
     node = await executor(store)
     granted = await node.round()
     await node.begin_outside(granted, expires_s=0.0)
-    assert await control.finish(made.items[0].id) is Answer.STALE
+    assert await control.assignments.finish(made.items[0].id) is Answer.STALE
     (item,) = await items_of(store, made)
     assert item.state is not ItemState.SUCCEEDED
 
@@ -402,12 +407,12 @@ async def test_a_failure_is_tried_again_and_then_final(store: Store, control: Co
     node, _ = await outside(store, control, retries=1, notify=["on_fail"])
     run = await the_run(store)
     (item,) = await store.items(run.id)
-    assert await control.finish(str(item.id), token_of(node.last, 1), failed="no luck") is Answer.FINISHED
-    assert await control.finish(str(item.id), token_of(node.last, 1), failed="no luck") is Answer.FINISHED
+    assert await control.assignments.finish(str(item.id), token_of(node.last, 1), failed="no luck") is Answer.FINISHED
+    assert await control.assignments.finish(str(item.id), token_of(node.last, 1), failed="no luck") is Answer.FINISHED
     granted = await node.round()
     assert [it.attempt for it in granted] == [2]
     await node.begin_outside(granted)
-    assert await control.finish(str(item.id), token_of(node.last, 2), failed="no luck") is Answer.FINISHED
+    assert await control.assignments.finish(str(item.id), token_of(node.last, 2), failed="no luck") is Answer.FINISHED
     (item,) = await store.items(run.id)
     assert (item.state, item.message) == (ItemState.FAILED, "no luck")
     assert [str(it.outcome) for it in await store.attempts(run.id)] == ["failed", "failed"]
@@ -421,22 +426,22 @@ async def test_an_item_with_a_handler_is_not_finished_from_outside(store: Store,
     node = await executor(store)
     assert len(await node.round()) == 1
     with pytest.raises(Refused, match="is executed by rota"):
-        await control.finish(made.items[0].id)
+        await control.assignments.finish(made.items[0].id)
 
 
 async def test_more_time_counts_from_now(store: Store, control: Control) -> None:
     _, (token,) = await outside(store, control)
     (item,) = await store.items((await the_run(store)).id)
     before = await store.now()
-    until = await control.extend(str(item.id), 3600, token)
+    until = await control.assignments.extend(str(item.id), 3600, token)
     assert until is not None
     assert until >= before + timedelta(seconds=3600)
     (queued,) = await store.queued(item_ids=[item.id])
     assert queued.expires_at == until
-    assert await control.extend(str(item.id), 3600, token + 1) is None
-    assert await control.extend(str(item.id), 5) is not None, "the first attempt needs no token"
-    await control.finish(str(item.id), token)
-    assert await control.extend(str(item.id), 5, token) is None
+    assert await control.assignments.extend(str(item.id), 3600, token + 1) is None
+    assert await control.assignments.extend(str(item.id), 5) is not None, "the first attempt needs no token"
+    await control.assignments.finish(str(item.id), token)
+    assert await control.assignments.extend(str(item.id), 5, token) is None
 
 
 # Runs
@@ -444,19 +449,19 @@ async def test_more_time_counts_from_now(store: Store, control: Control) -> None
 
 async def a_job(control: Control, **fields: Any) -> JobName:
     definition = a_definition(rule=MANUAL, **fields)
-    await control.apply([definition])
+    await control.jobs.apply([definition])
     return definition.full_name
 
 
 async def test_what_has_not_started_is_cancelled_at_once_and_what_runs_is_asked(store: Store, control: Control) -> None:
     name = await a_job(control, overlap=queue())
-    running, waiting = await control.trigger(name, {}), await control.trigger(name, {})
+    running, waiting = await control.jobs.trigger(name, {}), await control.jobs.trigger(name, {})
     assert (running.state, waiting.state) == (RunState.WAITING, RunState.WAITING)
-    done = await control.cancel([waiting.id])
+    done = await control.runs.cancel([waiting.id])
     assert [run.state for run in done.runs] == [RunState.CANCELLED]
     node = await executor(store)
     (granted,) = await node.round()
-    done = await control.cancel([running.id, waiting.id])
+    done = await control.runs.cancel([running.id, waiting.id])
     assert (done.done.ended, done.done.asked) == (0, 1)
     assert {run.id: (run.state, run.cancel_at is not None) for run in done.runs}[running.id] == (
         RunState.RUNNING,
@@ -464,12 +469,12 @@ async def test_what_has_not_started_is_cancelled_at_once_and_what_runs_is_asked(
     )
     assert await store.asked_to_cancel([granted.item_id]) == (granted.item_id,)
     with pytest.raises(NotFound, match="there is no run 999"):
-        await control.cancel([running.id, 999])
+        await control.runs.cancel([running.id, 999])
 
 
 async def ended_run(store: Store, control: Control, name: JobName, **params: Any) -> Run:
-    run = await control.trigger(name, params)
-    await control.cancel([run.id])
+    run = await control.jobs.trigger(name, params)
+    await control.runs.cancel([run.id])
     found = await store.run(run.id)
     assert found is not None
     assert found.state is RunState.CANCELLED
@@ -480,97 +485,97 @@ async def test_a_run_is_run_again_with_its_parameters_and_the_newest_version(sto
     name = await a_job(control)
     source = await ended_run(store, control, name, region="eu")
     (job,) = await store.named([name])
-    await control.apply([a_definition(name.name, rule=MANUAL, title="new")])
-    again = await control.retry(source.id)
+    await control.jobs.apply([a_definition(name.name, rule=MANUAL, title="new")])
+    again = await control.runs.retry(source.id)
     assert (again.cause, again.key, again.params) == (Cause.RERUN, f"{source.id}.1", {"region": "eu"})
     assert (again.version, again.state) == (job.version + 1, RunState.WAITING)
     with pytest.raises(Refused, match=f"run {again.id} has not ended: it is waiting"):
-        await control.retry(again.id)
-    await control.cancel([again.id])
-    old = await control.retry(source.id, same_version=True)
+        await control.runs.retry(again.id)
+    await control.runs.cancel([again.id])
+    old = await control.runs.retry(source.id, same_version=True)
     assert (old.key, old.version) == (f"{source.id}.2", source.version)
 
 
 async def test_a_run_again_keeps_to_the_overlap_policy(store: Store, control: Control) -> None:
     name = await a_job(control)
     source = await ended_run(store, control, name)
-    await control.trigger(name, {})
-    again = await control.retry(source.id)
+    await control.jobs.trigger(name, {})
+    again = await control.runs.retry(source.id)
     assert (again.state, str(again.reason)) == (RunState.SKIPPED, "overlap")
-    assert (await control.retry(again.id)).key == f"{again.id}.1", "what was skipped can be run again too"
+    assert (await control.runs.retry(again.id)).key == f"{again.id}.1", "what was skipped can be run again too"
 
 
 async def test_assignments_and_deleted_jobs_are_not_run_again(store: Store, control: Control) -> None:
     made = await assigned(control)
-    await control.cancel([made.id])
+    await control.runs.cancel([made.id])
     with pytest.raises(Refused, match="is an assignment"):
-        await control.retry(made.id)
+        await control.runs.retry(made.id)
     name = await a_job(control)
     source = await ended_run(store, control, name)
-    await control.delete([name])
+    await control.jobs.delete([name])
     assert (await store.named([name]))[0].state is JobState.DELETED
     with pytest.raises(NotFound, match="was deleted"):
-        await control.retry(source.id)
+        await control.runs.retry(source.id)
     with pytest.raises(NotFound, match="there is no run 999"):
-        await control.retry(999)
+        await control.runs.retry(999)
 
 
 async def why(control: Control, run_id: int) -> list[Why]:
-    return [reason.why for reason in (await control.explain(run_id)).reasons]
+    return [reason.why for reason in (await control.runs.explain(run_id)).reasons]
 
 
 async def test_a_waiting_run_says_why_from_its_assignment_to_its_end(store: Store, control: Control) -> None:
     made = await assigned(control, "a", "b", start_at=await store.now() + timedelta(hours=1))
     assert await why(control, made.id) == [Why.NOT_DUE] * 2
-    made = await control.assign("acme", ["c", "d"])
+    made = await control.assignments.assign("acme", ["c", "d"])
     assert await why(control, made.id) == [Why.NO_EXECUTOR] * 2
     node = await executor(store)
     assert await why(control, made.id) == [Why.NEXT] * 2
-    await control.set_quota("acme", cap=1)
+    await control.limits.set_quota("acme", cap=1)
     granted = await node.round()
     assert await why(control, made.id) == [Why.ASSIGNED, Why.CAP]
     await node.begin_outside(granted)
     assert await why(control, made.id) == [Why.OUTSIDE, Why.CAP]
     for number in (0, 1):
-        await control.finish(made.items[number].id)
+        await control.assignments.finish(made.items[number].id)
         for it in await node.round():
             await node.begin_outside([it])
     assert await why(control, made.id) == [Why.ENDED]
     with pytest.raises(NotFound, match="there is no run 999"):
-        await control.explain(999)
+        await control.runs.explain(999)
 
 
 async def test_the_place_in_line_is_told(store: Store, control: Control) -> None:
-    await control.set_quota("acme", cap=0)
-    await control.set_quota("other", cap=0)
-    await control.assign("other", ["a", "b"])
-    await control.assign("acme", ["a", "b"])
-    made = await control.assign("acme", ["c"])
+    await control.limits.set_quota("acme", cap=0)
+    await control.limits.set_quota("other", cap=0)
+    await control.assignments.assign("other", ["a", "b"])
+    await control.assignments.assign("acme", ["a", "b"])
+    made = await control.assignments.assign("acme", ["c"])
     await executor(store)
-    (reason,) = (await control.explain(made.id)).reasons
+    (reason,) = (await control.runs.explain(made.id)).reasons
     assert "place 5 in line, 4 before it, 2 of them of its quota" in reason.text
 
 
 async def test_a_run_that_waits_by_its_overlap_policy_names_those_before_it(store: Store, control: Control) -> None:
     name = await a_job(control, overlap=queue())
-    first, second, third = [await control.trigger(name, {}) for _ in range(3)]
+    first, second, third = [await control.jobs.trigger(name, {}) for _ in range(3)]
     assert await why(control, first.id) == [Why.NO_EXECUTOR]
-    (reason,) = (await control.explain(third.id)).reasons
+    (reason,) = (await control.runs.explain(third.id)).reasons
     assert reason.text.endswith(f"for runs {first.id}, {second.id} to end")
 
 
 async def test_a_run_shows_where_its_items_are_and_what_was_tried(store: Store, control: Control) -> None:
     name = await a_job(control)
-    run = await control.trigger(name, {})
+    run = await control.jobs.trigger(name, {})
     node = await executor(store)
     (granted,) = await node.round()
-    detail = await control.run(run.id)
+    detail = await control.runs.detail(run.id)
     assert detail.job == name
     (live,) = detail.live.values()
     assert (live.state, live.node_id) == (ItemState.ASSIGNED, node.id)
     assert detail.nodes[node.id].joined.name == "berlin"
     await node.end(granted)
-    detail = await control.run(run.id)
+    detail = await control.runs.detail(run.id)
     assert (detail.run.state, detail.live) == (RunState.SUCCEEDED, {})
     assert [(it.node, str(it.outcome)) for it in detail.attempts] == [("berlin", "succeeded")]
 
@@ -581,12 +586,12 @@ async def test_a_run_shows_where_its_items_are_and_what_was_tried(store: Store, 
 async def test_drained_nodes_get_nothing_until_they_are_taken_off_the_list(store: Store, control: Control) -> None:
     await assigned(control)
     node = await executor(store)
-    assert [str(it.state) for it in (await control.drain(["berlin"])).nodes] == ["draining"]
+    assert [str(it.state) for it in (await control.nodes.drain(["berlin"])).nodes] == ["draining"]
     assert await node.round() == []
-    assert [str(it.state) for it in (await control.undrain(["berlin"])).nodes] == ["online"]
+    assert [str(it.state) for it in (await control.nodes.undrain(["berlin"])).nodes] == ["online"]
     assert len(await node.round()) == 1
     with pytest.raises(InvalidInput, match="name: "):
-        await control.drain(["a b"])
+        await control.nodes.drain(["a b"])
 
 
 # Logs
@@ -609,13 +614,13 @@ class Waiting(SystemClock):
 
 
 async def texts(control: Control, run_id: int, **options: Any) -> list[str]:
-    return [piece.note or piece.why or piece.data.decode() async for piece in control.logs(run_id, **options)]
+    return [piece.note or piece.why or piece.data.decode() async for piece in control.logs.read(run_id, **options)]
 
 
 async def test_output_is_read_attempt_by_attempt(store: Store, tmp_path: Path) -> None:
     logs = DirectoryLogs(tmp_path)
     control = Control(store, SystemClock(), logs)
-    run = await control.trigger(await a_job(control), {})
+    run = await control.jobs.trigger(await a_job(control), {})
     assert await texts(control, run.id) == ["[no attempt was made yet]"]
     node = await executor(store)
     (first,) = await node.round()
@@ -640,7 +645,7 @@ async def test_what_a_dead_host_did_not_write_is_marked(store: Store, tmp_path: 
     """docs/failure.md: what was flushed is readable, and the gap is marked."""
     logs = DirectoryLogs(tmp_path)
     control = Control(store, SystemClock(), logs)
-    run = await control.trigger(await a_job(control), {})
+    run = await control.jobs.trigger(await a_job(control), {})
     node = await executor(store)
     (granted,) = await node.round()
     logs.append(LogKey(run.id, granted.item_id, 1), 0, b"half a li")
@@ -655,7 +660,7 @@ async def test_what_a_dead_host_did_not_write_is_marked(store: Store, tmp_path: 
 async def test_following_goes_on_from_the_first_byte_until_the_attempt_has_ended(store: Store, tmp_path: Path) -> None:
     logs, clock = DirectoryLogs(tmp_path), Waiting()
     control = Control(store, clock, logs)
-    run = await control.trigger(await a_job(control), {})
+    run = await control.jobs.trigger(await a_job(control), {})
     node = await executor(store)
     granted: list[Granted] = []
 
@@ -676,7 +681,7 @@ async def test_following_goes_on_from_the_first_byte_until_the_attempt_has_ended
 
 
 async def test_without_a_place_for_logs_nothing_is_read(control: Control) -> None:
-    run = await control.trigger(await a_job(control), {})
+    run = await control.jobs.trigger(await a_job(control), {})
     with pytest.raises(Refused, match="no place for logs"):
         await texts(control, run.id)
 
@@ -688,7 +693,7 @@ async def test_output_of_several_items_says_whose_it_is(store: Store, tmp_path: 
     node = await executor(store)
     for granted in await node.round():
         logs.append(LogKey(made.id, granted.item_id, 1), 0, f"item {granted.item_id}".encode())
-    pieces = [piece async for piece in control.logs(made.id)]
+    pieces = [piece async for piece in control.logs.read(made.id)]
     assert [(it.item.number, it.data.decode(), it.of) for it in pieces] == [
         ("a", f"item {made.items[0].id}", 2),
         ("b", f"item {made.items[1].id}", 2),
@@ -702,16 +707,16 @@ class LosesReplies:
         self._store = store
         self.lost: list[str] = []
 
-    def __getattr__(self, verb: str) -> Any:
-        ask = getattr(self._store, verb)
-        if verb not in ("finish", "assign", "change", "cancel", "extend", "set_limits"):
+    def __getattr__(self, name: str) -> Any:
+        ask = getattr(self._store, name)
+        if name not in ("transact", "write_once"):
             return ask
 
-        async def asked(*args: Any, **options: Any) -> Any:
-            answer = await ask(*args, **options)
-            is_question = verb == "change" and answer.plan.is_empty
-            if verb not in self.lost and not is_question:
-                self.lost.append(verb)
+        async def asked(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            answer = await ask(work, *args, **options)
+            is_question = work is change and answer.plan.is_empty
+            if work.__name__ not in self.lost and not is_question:
+                self.lost.append(work.__name__)
                 raise CommitUnknown("the reply was lost")
             return answer
 
@@ -724,13 +729,13 @@ async def test_a_request_whose_answer_was_lost_is_made_once(store: Store) -> Non
     made = await assigned(control)
     node = await executor(store)
     await node.begin_outside(await node.round())
-    assert await control.extend(made.items[0].id, 60) is not None
-    assert await control.finish(made.items[0].id, result=1) is Answer.FINISHED
+    assert await control.assignments.extend(made.items[0].id, 60) is not None
+    assert await control.assignments.finish(made.items[0].id, result=1) is Answer.FINISHED
     name = await a_job(control)
     source = await ended_run(store, control, name)
     losing.lost.remove("change")
-    again = await control.retry(source.id)
+    again = await control.runs.retry(source.id)
     assert again.key == f"{source.id}.1"
-    assert sorted(losing.lost) == ["assign", "cancel", "change", "extend", "finish", "set_limits"]
+    assert sorted(losing.lost) == ["assign_run", "cancel", "change", "extend", "finish_items", "set_limits"]
     assert len(await store.runs(RunFilter())) == 3
     assert len(await store.attempts(made.id)) == 1

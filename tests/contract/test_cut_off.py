@@ -20,6 +20,8 @@ from rota.ports import Store
 from rota.storage.sql import database
 from rota.storage.sql.dialect import IDLE_S, PostgreSQL
 from rota.storage.sql.store import SqlStore
+from rota.transactions.fire import fire
+from rota.transactions.round import dispatch
 from rota.wiring import open_store
 from tests.contract.conftest import PATIENT_S, Line, Migrated, empty
 from tests.factories import a_due_job, a_node, assigned, given
@@ -44,7 +46,7 @@ async def test_a_black_hole_is_noticed_and_survived(line: Line, monkeypatch: pyt
     monkeypatch.setattr(database, "PATIENCE_S", 0.5)
     job = await a_due_job(line.truth)
     await line.proxy.black_hole()
-    for verb in (line.store.now(), line.store.fire([job.id], Fire())):
+    for verb in (line.store.now(), line.store.transact(fire, [job.id], Fire())):
         with pytest.raises(StoreUnavailable):
             async with asyncio.timeout(8):
                 await verb
@@ -52,7 +54,7 @@ async def test_a_black_hole_is_noticed_and_survived(line: Line, monkeypatch: pyt
     await line.proxy.pass_through()
     monkeypatch.undo()
     await is_back(line)
-    await line.store.fire([job.id], Fire())
+    await line.store.transact(fire, [job.id], Fire())
     assert len(await line.truth.runs(RunFilter())) == 1
 
 
@@ -64,13 +66,13 @@ async def test_refused_and_reset_connections_are_survived(line: Line) -> None:
     for _ in range(8):  # more than there are connections to be found broken
         assert not await answers(line)
     with pytest.raises(StoreUnavailable):
-        await line.store.fire([job.id], Fire())
+        await line.store.transact(fire, [job.id], Fire())
     with pytest.raises(StoreUnavailable) as refused:
         await assigned(line.store, 1)
     assert not isinstance(refused.value, CommitUnknown), "nothing was sent"
     await line.proxy.pass_through()
     await is_back(line)
-    done = await line.store.fire([job.id], Fire())
+    done = await line.store.transact(fire, [job.id], Fire())
     assert len(done.runs) == 1
 
 
@@ -83,7 +85,7 @@ async def test_a_reset_in_the_middle_of_a_transaction_changes_nothing(line: Line
             return Fire().decide(facts)
 
     with pytest.raises(StoreUnavailable):
-        await line.store.fire([job.id], Cut())
+        await line.store.transact(fire, [job.id], Cut())
     assert await line.truth.runs(RunFilter()) == ()
     assert (await line.truth.named([job.definition.full_name]))[0] == job
 
@@ -103,14 +105,14 @@ async def test_a_frozen_holder_of_a_lock_does_not_hold_up_others_for_long(line: 
             return Fire().decide(facts)
 
     before_s = time.monotonic()
-    holder = asyncio.create_task(line.store.fire([job.id], Hold()))
+    holder = asyncio.create_task(line.store.transact(fire, [job.id], Hold()))
     await held.wait()
-    done = await line.truth.fire([job.id], Fire())
+    done = await line.truth.transact(fire, [job.id], Fire())
     assert not done.runs or time.monotonic() - before_s > IDLE_S, "void: the lock was not held"
     async with asyncio.timeout(12):
         while not done.runs:
             await asyncio.sleep(0.05)
-            done = await line.truth.fire([job.id], Fire())
+            done = await line.truth.transact(fire, [job.id], Fire())
     assert len(done.runs) == 1
     holder.cancel()
     await asyncio.gather(holder, return_exceptions=True)
@@ -143,7 +145,7 @@ async def test_a_holder_of_a_lock_that_hangs_in_the_middle_of_a_message_is_ended
             ended = await store.evict()
     assert ended == 1
     async with asyncio.timeout(PATIENT_S):
-        await store.dispatch(node, board, batch_max=10)
+        await dispatch(store, node, board, batch_max=10)
     hung.terminate()
     await store.close()
 

@@ -21,6 +21,11 @@ from rota.model.node import UNABLE
 from rota.model.states import ItemState
 from rota.model.work import GLOBAL, Limit, Queued, quota_limit
 from rota.ports import Store
+from rota.transactions.cancel import cancel
+from rota.transactions.finish import finish
+from rota.transactions.limits import set_limits
+from rota.transactions.members import advertise, drain, leave, retire, undrain
+from rota.transactions.round import dispatch
 from tests.contract.conftest import Open
 from tests.factories import HANDLER, a_node, a_start, an_end, assigned, given, in_order, together
 
@@ -39,7 +44,7 @@ async def test_a_round_gives_ready_items_to_a_node_in_the_order_of_their_deadlin
     late = await assigned(store, 2, start_at=now - timedelta(seconds=9), end_at=now + timedelta(hours=2))
     soon = await assigned(store, 2, start_at=now - timedelta(seconds=9), end_at=now + timedelta(hours=1))
     node = await a_node(store)
-    done = await store.dispatch(node, Rounds(), batch_max=3)
+    done = await dispatch(store, node, Rounds(), batch_max=3)
     order = [it.item_id for it in in_order(done)]
     soon_ids = [item.id for item in await store.items(soon.id)]
     late_ids = [item.id for item in await store.items(late.id)]
@@ -62,13 +67,13 @@ async def test_an_item_is_not_given_before_its_time(store: Store) -> None:
     board, node = Rounds(), await a_node(store)
     start = await store.now() + timedelta(seconds=3)
     await assigned(store, 1, start_at=start)
-    rounds = [await store.dispatch(node, board, batch_max=10)]
+    rounds = [await dispatch(store, node, board, batch_max=10)]
     async with asyncio.timeout(30):
         while not rounds[-1].given:
             assert rounds[-1].next_us == micros(start)
             assert (await store.pulse(node)).next_us == micros(start)
             await asyncio.sleep(0.02)
-            rounds.append(await store.dispatch(node, board, batch_max=10))
+            rounds.append(await dispatch(store, node, board, batch_max=10))
     assert rounds[-1].now_us >= micros(start)
     assert [it.took_over for it in rounds] == [True] + [False] * (len(rounds) - 1)
     assert (await store.pulse(node)).next_us is None
@@ -77,7 +82,7 @@ async def test_an_item_is_not_given_before_its_time(store: Store) -> None:
 async def test_one_tenant_at_its_cap_leaves_room_for_others(store: Store) -> None:
     """V2.3: at most 100 run, never more than 60 of one tenant."""
     node = await a_node(store, seats=500)
-    await store.set_limits([Limit(name=GLOBAL, cap=100), quota("one", 60), quota("two", 60)])
+    await store.transact(set_limits, [Limit(name=GLOBAL, cap=100), quota("one", 60), quota("two", 60)])
     await assigned(store, 90, tenant="one")
     await assigned(store, 90, tenant="two")
     board = Rounds()
@@ -85,7 +90,7 @@ async def test_one_tenant_at_its_cap_leaves_room_for_others(store: Store) -> Non
     tenants = Counter(item.tenant for item in (await store.loads([it.item_id for it in granted])).items)
     assert tenants.total() == 100
     assert max(tenants.values()) <= 60
-    await store.finish([an_end(it) for it in granted[:10]])
+    await finish(store, [an_end(it) for it in granted[:10]])
     assert len(await given(store, node, board)) == 10
     assert await executing(store) == 100
 
@@ -100,7 +105,7 @@ async def test_the_global_cap_is_a_hundred_until_somebody_sets_it(store: Store) 
 async def test_a_full_node_is_given_nothing(store: Store) -> None:
     small, big = await a_node(store, seats=2), await a_node(store, seats=5)
     await assigned(store, 20)
-    done = await store.dispatch(small, Rounds(), batch_max=100)
+    done = await dispatch(store, small, Rounds(), batch_max=100)
     assert {node: len(grant.items) for node, grant in done.grants.items()} == {small: 2, big: 5}
     assert sorted(it.position for it in in_order(done)) == list(range(7))
 
@@ -108,8 +113,8 @@ async def test_a_full_node_is_given_nothing(store: Store) -> None:
 async def test_a_round_without_news_writes_nothing(store: Store) -> None:
     board, node = Rounds(), await a_node(store)
     await assigned(store, 1)
-    first = await store.dispatch(node, board, batch_max=10)
-    again = await store.dispatch(node, board, batch_max=10)
+    first = await dispatch(store, node, board, batch_max=10)
+    again = await dispatch(store, node, board, batch_max=10)
     assert (again.round, again.given, again.arrivals, again.took_over) == (first.round, 0, 0, False)
     pulse = await store.pulse(node)
     assert (pulse.holder, pulse.arrived_us, pulse.granted) == (node, None, first.round)
@@ -117,44 +122,44 @@ async def test_a_round_without_news_writes_nothing(store: Store) -> None:
 
 async def test_what_arrives_is_seen_by_the_pulse_and_taken_by_the_next_round(store: Store) -> None:
     board, node = Rounds(), await a_node(store)
-    await store.dispatch(node, board, batch_max=10)
+    await dispatch(store, node, board, batch_max=10)
     assert (await store.pulse(node)).arrived_us is None
     await assigned(store, 2)
     pulse = await store.pulse(node)
     assert pulse.arrived_us is not None
     assert pulse.arrived_us <= pulse.now_us
-    done = await store.dispatch(node, board, batch_max=10)
+    done = await dispatch(store, node, board, batch_max=10)
     assert (done.took_over, done.arrivals, done.given) == (False, 1, 2)
 
 
 async def test_another_node_takes_over_and_knows_everything(another: Open) -> None:
     one, two = await another(), await another()
     first, second = await a_node(one), await a_node(two)
-    await one.set_limits([quota("acme", 3)])
+    await one.transact(set_limits, [quota("acme", 3)])
     await assigned(one, 10)
     boards = {first: Rounds(), second: Rounds()}
-    mine = await one.dispatch(first, boards[first], batch_max=2)
-    theirs = await two.dispatch(second, boards[second], batch_max=10)
+    mine = await dispatch(one, first, boards[first], batch_max=2)
+    theirs = await dispatch(two, second, boards[second], batch_max=10)
     assert (mine.given, theirs.given) == (2, 1), "the cap counts what the other gave"
     assert theirs.took_over
     assert (await one.pulse(first)).holder == second
-    await one.finish([an_end(in_order(mine)[0])])
-    back = await one.dispatch(first, boards[first], batch_max=10)
+    await finish(one, [an_end(in_order(mine)[0])])
+    back = await dispatch(one, first, boards[first], batch_max=10)
     assert (back.took_over, back.given) == (True, 1)
     assert await executing(one) == 3
 
 
 async def test_a_cap_that_falls_below_what_runs_stops_new_starts_only(store: Store) -> None:
     board, node = Rounds(), await a_node(store)
-    await store.set_limits([quota("acme", 5)])
+    await store.transact(set_limits, [quota("acme", 5)])
     await assigned(store, 20)
     granted = await given(store, node, board)
-    await store.set_limits([quota("acme", 2)])
+    await store.transact(set_limits, [quota("acme", 2)])
     assert await given(store, node, board) == []
     assert await executing(store) == 5
-    await store.finish([an_end(it) for it in granted[:4]])
+    await finish(store, [an_end(it) for it in granted[:4]])
     assert len(await given(store, node, board)) == 1
-    await store.set_limits([quota("acme", 4)])
+    await store.transact(set_limits, [quota("acme", 4)])
     assert len(await given(store, node, board)) == 2
 
 
@@ -162,7 +167,7 @@ async def test_a_node_that_can_execute_nothing_is_given_nothing_until_it_can(sto
     await assigned(store, 1)
     node = await a_node(store, digests={UNABLE: "the disk is full"})
     assert await given(store, node) == []
-    await store.advertise(node, (HANDLER,), {})
+    await store.transact(advertise, node, (HANDLER,), {})
     assert len(await given(store, node)) == 1
 
 
@@ -175,15 +180,15 @@ async def test_only_nodes_that_can_are_given_items(store: Store) -> None:
     await a_node(store, group="gpu", lease_s=-1)
     drained = await a_node(store, "drained", group="gpu")
     retired = await a_node(store, group="gpu")
-    await store.drain([Drain(name="drained")])
-    await store.retire(retired)
+    await store.transact(drain, [Drain(name="drained")])
+    await store.transact(retire, retired)
     board = Rounds()
     assert await given(store, asking, board) == []
     able = await a_node(store, group="gpu", seats=3)
-    done = await store.dispatch(asking, board, batch_max=100)
+    done = await dispatch(store, asking, board, batch_max=100)
     assert {node: len(grant.items) for node, grant in done.grants.items()} == {able: 3}
-    await store.undrain(["drained"], tuple(Role))
-    done = await store.dispatch(asking, board, batch_max=100)
+    await store.transact(undrain, ["drained"], tuple(Role))
+    done = await dispatch(store, asking, board, batch_max=100)
     assert {node: len(grant.items) for node, grant in done.grants.items()} == {drained: 2}
 
 
@@ -193,13 +198,13 @@ async def test_a_node_that_the_dispatching_one_cannot_reach_is_given_nothing_unt
     asking, other = await a_node(store, seats=2), await a_node(store, seats=8)
     board = Rounds()
     board.unreachable = frozenset({other})
-    done = await store.dispatch(asking, board, batch_max=100)
+    done = await dispatch(store, asking, board, batch_max=100)
     assert {node: len(grant.items) for node, grant in done.grants.items()} == {asking: 2}
     assert done.next_us is not None, "it is looked at again"
     board.forget()
-    assert (await store.dispatch(asking, board, batch_max=100)).grants == {}, "a new board knows it too"
+    assert (await dispatch(store, asking, board, batch_max=100)).grants == {}, "a new board knows it too"
     board.unreachable = frozenset()
-    done = await store.dispatch(asking, board, batch_max=100)
+    done = await dispatch(store, asking, board, batch_max=100)
     assert {node: len(grant.items) for node, grant in done.grants.items()} == {other: 4}
 
 
@@ -207,7 +212,7 @@ async def test_a_node_that_learns_a_handler_is_given_what_waited_for_it(store: S
     board, node = Rounds(), await a_node(store, handlers=())
     await assigned(store, 1)
     assert await given(store, node, board) == []
-    await store.advertise(node, [HANDLER], {HANDLER: "digest"})
+    await store.transact(advertise, node, [HANDLER], {HANDLER: "digest"})
     assert (await store.pulse(node)).arrived_us is not None
     assert len(await given(store, node, board)) == 1
     assert (await store.nodes()).nodes[0].joined.digests == {HANDLER: "digest"}
@@ -221,10 +226,10 @@ async def test_an_item_that_was_cancelled_is_dropped_from_the_round(another: Ope
     await given(one, node, board)
     run, other = await assigned(one, 3), await assigned(one, 3)
     stale = await one.items(run.id)
-    await two.cancel([run.id], rule=Advance())
+    await two.transact(cancel, [run.id], rule=Advance())
     board.lanes[1] = board.lanes.get(1) or await lane(one, other.id)
     board._wait(Ready(stale[0].id, run.id, 0, 1, 0, 0))
-    done = await one.dispatch(node, board, batch_max=100)
+    done = await dispatch(one, node, board, batch_max=100)
     assert sorted(it.item_id for it in in_order(done)) == [item.id for item in await one.items(other.id)]
     assert [it.position for it in in_order(done)] == [0, 1, 2]
     assert board.seated == 3
@@ -245,7 +250,7 @@ async def test_a_failure_leaves_the_board_forgetful(store: Store) -> None:
 
     board = Broken()
     with pytest.raises(RuntimeError):
-        await store.dispatch(node, board, batch_max=10)
+        await dispatch(store, node, board, batch_max=10)
     assert board.epoch is None
     assert await executing(store) == 0
     assert len(await given(store, node)) == 1
@@ -260,7 +265,7 @@ async def test_what_arrives_while_another_takes_over_is_not_forgotten(another: O
     """Two boards take turns while others assign: in the end everything was given (docs/dispatch.md)."""
     stores = [await another() for _ in range(3)]
     nodes = [await a_node(store, seats=500) for store in stores[:2]]
-    await stores[0].set_limits([Limit(name=GLOBAL, cap=1000)])
+    await stores[0].transact(set_limits, [Limit(name=GLOBAL, cap=1000)])
     boards = [Rounds(), Rounds()]
 
     over = asyncio.Event()
@@ -273,7 +278,7 @@ async def test_what_arrives_while_another_takes_over_is_not_forgotten(another: O
     async def take_turns() -> None:
         try:
             for n in range(6):
-                await stores[n % 2].dispatch(nodes[n % 2], boards[n % 2], batch_max=100)
+                await dispatch(stores[n % 2], nodes[n % 2], boards[n % 2], batch_max=100)
         finally:
             over.set()
 
@@ -281,7 +286,7 @@ async def test_what_arrives_while_another_takes_over_is_not_forgotten(another: O
     last = 1  # made the last round: it knows what arrived since
     async with asyncio.timeout(20):
         while (await stores[last].pulse(nodes[last])).arrived_us is not None:
-            await stores[last].dispatch(nodes[last], boards[last], batch_max=100)
+            await dispatch(stores[last], nodes[last], boards[last], batch_max=100)
     left = [it for it in await stores[0].queued(limit=10_000) if it.state is ItemState.READY]
     assert left == [], f"{len(left)} items were forgotten"
     await clear(stores[0])
@@ -293,7 +298,9 @@ async def race(another: Open, *, rounds: int) -> None:
     stores = [await another() for _ in range(4)]
     nodes = [await a_node(store, seats=50) for store in stores]
     caps = {"a": 5, "b": 5, "c": 1}
-    await stores[0].set_limits([Limit(name=GLOBAL, cap=8), *(quota(tenant, cap) for tenant, cap in caps.items())])
+    await stores[0].transact(
+        set_limits, [Limit(name=GLOBAL, cap=8), *(quota(tenant, cap) for tenant, cap in caps.items())]
+    )
     now, urgency = await stores[0].now(), count(1)
     seen: Counter[tuple[int, int]] = Counter()
 
@@ -302,13 +309,13 @@ async def race(another: Open, *, rounds: int) -> None:
         for n in range(rounds):
             earlier = now - timedelta(seconds=next(urgency))
             await assigned(store, 6, tenant="abc"[n % 3], start_at=earlier)
-            await store.dispatch(node, board, batch_max=8)
+            await dispatch(store, node, board, batch_max=8)
             grants = await store.granted(node, last)
             mine = [it for grant in grants for it in grant.items]
             last = max([last, *(grant.round for grant in grants)])
             seen.update((it.item_id, it.attempt) for it in mine)
             await check(store)
-            await store.finish([an_end(it) for it in mine], rule=Advance())
+            await finish(store, [an_end(it) for it in mine], rule=Advance())
 
     async def check(store: Store) -> None:
         executing = {it.tenant: it.running for it in await store.statistics()}
@@ -326,11 +333,11 @@ async def clear(store: Store) -> None:
     queued = await store.queued(limit=10_000)
     taken = [it for it in queued if it.state is not ItemState.READY]
     ends = [Granted(0, it.item_id, it.run_id, it.job_id, it.lane_id, it.attempt, 0, 0) for it in taken]
-    await store.finish([an_end(it) for it in ends], rule=Advance())
-    await store.cancel(sorted({it.run_id for it in queued}), rule=Advance())
+    await finish(store, [an_end(it) for it in ends], rule=Advance())
+    await store.transact(cancel, sorted({it.run_id for it in queued}), rule=Advance())
     assert await store.queued() == ()
     for node in (await store.nodes()).nodes:
-        await store.leave(node.id)
+        await store.transact(leave, node.id)
 
 
 async def test_a_round_on_any_state_gives_what_the_plain_rule_gives(another: Open) -> None:
@@ -349,7 +356,7 @@ async def test_a_round_on_any_state_gives_what_the_plain_rule_gives(another: Ope
         store, board = boards[holder]
         before = await look(one)
         batch_max = chance.choice([1, 3, 100])
-        done = await store.dispatch(holder, board, batch_max=batch_max)
+        done = await dispatch(store, holder, board, batch_max=batch_max)
         actual = [(it.item_id, node_of(done, it)) for it in in_order(done)]
         assert actual == plain(before, done, board, batch_max)
         running += in_order(done)
@@ -406,16 +413,18 @@ async def something(store: Store, chance: random.Random, running: list[Granted])
             await assigned(store, chance.randint(1, 6), tenant=tenant, start_at=start, end_at=end, resources=resources)
         case 2 | 3:
             over = [running.pop() for _ in range(min(len(running), chance.randint(2, 8)))]
-            await store.finish([an_end(it) for it in over])
+            await finish(store, [an_end(it) for it in over])
         case 4:
             again = [running.pop(0) for _ in range(min(len(running), 2))]
             nodes = {it.item_id: it.node_id for it in await store.queued(item_ids=[it.item_id for it in again])}
             ends = [an_end(it, "failed", "ready", failures=it.failures + 1, node_id=nodes[it.item_id]) for it in again]
-            await store.finish(ends)
+            await finish(store, ends)
         case 5:
             caps = {"a": chance.choice([1, 3, None]), "b": chance.randint(1, 4)}
             limits = [quota(tenant, cap, weight=chance.randint(1, 3)) for tenant, cap in caps.items()]
-            await store.set_limits([*limits, Limit(name="resource:printer", cap=1), Limit(name=GLOBAL, cap=9)])
+            await store.transact(
+                set_limits, [*limits, Limit(name="resource:printer", cap=1), Limit(name=GLOBAL, cap=9)]
+            )
         case 6:
             outside = running[-1:]
-            await store.finish([], [a_start(it, expires_s=60.0) for it in outside])
+            await finish(store, [], [a_start(it, expires_s=60.0) for it in outside])

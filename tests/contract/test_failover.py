@@ -16,6 +16,8 @@ from rota.errors import StoreUnavailable
 from rota.ports import Store
 from rota.storage.sql import servers
 from rota.storage.sql.store import SqlStore
+from rota.transactions.members import settle
+from rota.transactions.round import dispatch
 from rota.wiring import open_store
 from tests.factories import a_node, assigned, in_order
 from tests.servers.ports import LOOPBACK
@@ -77,13 +79,13 @@ async def test_a_promoted_standby_is_found_and_raises_the_generation_once(pair: 
     stores = [open_store(pair.url(), SystemClock(), actor="test") for _ in range(2)]
     node, board = await a_node(stores[0]), Rounds()
     run_before = await assigned(stores[0], 2)
-    before = await stores[0].dispatch(node, board, batch_max=1)
+    before = await dispatch(stores[0], node, board, batch_max=1)
     await assigned(stores[1], 1)
     await wait_for_replay(pair)
     await pair.fail_over()
     assert await insist(lambda: stores[0].renew(node, lease_s=10, busy=0))
-    await insist(lambda: stores[0].settle(node, []))
-    after = await insist(lambda: stores[0].dispatch(node, board, batch_max=10))
+    await insist(lambda: stores[0].transact(settle, node, []))
+    after = await insist(lambda: dispatch(stores[0], node, board, batch_max=10))
     assert (await insist(stores[1].generation), after.given) == (2, 2)
     assert after.round > before.round + 2**32
     later = [await insist(lambda store=store: assigned(store, 1)) for store in stores]  # type: ignore[misc]
@@ -153,16 +155,16 @@ async def test_what_a_standby_had_not_received_is_given_again_under_a_higher_tok
     store = open_store(pair.url(), SystemClock(), actor="test")
     node, board = await a_node(store), Rounds()
     await assigned(store, 1)
-    await store.dispatch(node, board, batch_max=0)
+    await dispatch(store, node, board, batch_max=0)
     await wait_for_replay(pair)
     assert pair.standby.pid is not None
     await asyncio.to_thread(pair.standby.kill)
-    (lost,) = in_order(await store.dispatch(node, board, batch_max=1))
+    (lost,) = in_order(await dispatch(store, node, board, batch_max=1))
     await asyncio.to_thread(pair.primary.kill)
     await asyncio.to_thread(pair.standby.start)
     await asyncio.to_thread(pair.standby.promote)
-    await insist(lambda: store.settle(node, []))
-    again = await insist(lambda: store.dispatch(node, board, batch_max=1))
+    await insist(lambda: store.transact(settle, node, []))
+    again = await insist(lambda: dispatch(store, node, board, batch_max=1))
     assert [(it.item_id, it.attempt) for it in in_order(again)] == [(lost.item_id, lost.attempt)]
     assert again.round >= 2 << 32
     await store.close()

@@ -19,6 +19,7 @@ from rota.errors import StoreFault, StoreUnavailable
 from rota.ports import Store
 from rota.storage.sql import schema
 from rota.storage.sql.store import SqlStore
+from rota.transactions.round import dispatch
 from rota.wiring import open_store
 from tests.conftest import installed
 from tests.contract import test_dispatch, test_firing, test_overlap
@@ -121,7 +122,7 @@ async def test_when_a_member_dies_its_nodes_go_on_at_another(another: Open, gale
     async with asyncio.timeout(30):
         while True:
             try:
-                done = await store.dispatch(node, board, batch_max=10)
+                done = await dispatch(store, node, board, batch_max=10)
                 break
             except StoreUnavailable:
                 await asyncio.sleep(0.05)

@@ -20,6 +20,12 @@ from rota.model.trigger import Every
 from rota.model.work import GLOBAL, Limit, generation_of, token_of
 from rota.ports import Store
 from rota.storage.sql import receipts
+from rota.transactions.finish import finish
+from rota.transactions.fire import fire
+from rota.transactions.limits import set_limits
+from rota.transactions.members import leave, settle
+from rota.transactions.prune import prune
+from rota.transactions.round import dispatch
 from tests.contract.backup import Backup
 from tests.contract.conftest import Open
 from tests.factories import a_due_job, a_node, a_start, allow, an_end, assigned, in_order
@@ -34,9 +40,9 @@ class Outside(NamedTuple):
 
 
 async def begun(store: Store, node: int, board: Rounds) -> list[Outside]:
-    done = await store.dispatch(node, board, batch_max=100)
+    done = await dispatch(store, node, board, batch_max=100)
     given = in_order(done)
-    await store.finish([], [a_start(it, expires_s=60) for it in given])
+    await finish(store, [], [a_start(it, expires_s=60) for it in given])
     return [Outside(str(it.item_id), token_of(done.round, it.attempt), it) for it in given]
 
 
@@ -45,7 +51,7 @@ async def test_after_a_raise_ids_rounds_and_tokens_are_higher_than_ever(store: S
     before_run = await assigned(store, 1, handler=None)
     (before,) = await begun(store, node, board)
     assert await store.raise_generation("a test") == 2 == await store.generation()
-    await store.settle(node, [])
+    await store.transact(settle, node, [])
     after_run = await assigned(store, 1, handler=None)
     (after,) = await begun(store, node, board)
     assert after.token > before.token
@@ -67,8 +73,8 @@ async def test_an_attempt_that_the_store_still_knows_keeps_its_token(store: Stor
     (outside,) = await begun(store, node, Rounds())
     await store.raise_generation("a test")
     control = Control(store, SystemClock())
-    assert await control.finish(outside.uuid, outside.token + (1 << 32)) is Answer.STALE
-    assert await control.finish(outside.uuid, outside.token) is Answer.FINISHED
+    assert await control.assignments.finish(outside.uuid, outside.token + (1 << 32)) is Answer.STALE
+    assert await control.assignments.finish(outside.uuid, outside.token) is Answer.FINISHED
 
 
 async def test_a_token_of_a_lost_history_is_stale_although_its_number_comes_again(store: Store) -> None:
@@ -78,30 +84,30 @@ async def test_a_token_of_a_lost_history_is_stale_although_its_number_comes_agai
     (lost,) = await begun(store, node, board)
     await backup.restore(store)
     await store.raise_generation("a test")
-    await store.settle(node, [])
+    await store.transact(settle, node, [])
     (again,) = await begun(store, node, board)
     assert (again.uuid, again.granted.attempt) == (lost.uuid, lost.granted.attempt)
     control = Control(store, SystemClock())
-    assert await control.finish(lost.uuid, lost.token) is Answer.STALE
-    assert await control.finish(again.uuid, again.token) is Answer.FINISHED
+    assert await control.assignments.finish(lost.uuid, lost.token) is Answer.STALE
+    assert await control.assignments.finish(again.uuid, again.token) is Answer.FINISHED
 
 
 async def test_nothing_is_given_until_all_nodes_have_ended_what_the_store_lost(store: Store) -> None:
     """What a node executes unknown to the store counts against the caps all the same (P6)."""
-    await store.set_limits([Limit(name=GLOBAL, cap=1)])
+    await store.transact(set_limits, [Limit(name=GLOBAL, cap=1)])
     node, other = await a_node(store, "one"), await a_node(store, "two", seats=0)
     board = Rounds()
     await assigned(store, 2)
     backup = await Backup.of(store)
-    (lost,) = in_order(await store.dispatch(node, board, batch_max=2))
+    (lost,) = in_order(await dispatch(store, node, board, batch_max=2))
     await backup.restore(store)
     assert await store.raise_generation("a test") == await store.renew(node, lease_s=10, busy=0)
     for settles, ended in ((node, [(lost.item_id, lost.attempt)]), (other, [])):
-        done = await store.dispatch(node, board, batch_max=2)
+        done = await dispatch(store, node, board, batch_max=2)
         assert (done.given, done.next_us is not None) == (0, True), "it is looked at again by itself"
-        await store.settle(settles, ended)
+        await store.transact(settle, settles, ended)
         assert (await store.pulse(node)).arrived_us is not None, "whoever waits is told"
-    assert [it.item_id for it in in_order(await store.dispatch(node, board, batch_max=2))] == [lost.item_id]
+    assert [it.item_id for it in in_order(await dispatch(store, node, board, batch_max=2))] == [lost.item_id]
     (told,) = [it.data for it in await store.events() if it.kind == "store.lost"]
     assert told["begun"] == [f"{lost.item_id}.{lost.attempt}"]
 
@@ -110,33 +116,33 @@ async def test_nodes_that_are_gone_or_never_settle_are_waited_for_no_longer_than
     nodes = [await a_node(store, "gone"), await a_node(store, "old", lease_s=-MARGIN_S), await a_node(store, "here")]
     await assigned(store, 1)
     await store.raise_generation("a test")
-    await store.settle(nodes[2], [])
+    await store.transact(settle, nodes[2], [])
     board = Rounds()
-    assert (await store.dispatch(nodes[2], board, batch_max=2)).given == 0
-    await store.leave(nodes[0])
-    assert (await store.dispatch(nodes[2], board, batch_max=2)).given == 1
+    assert (await dispatch(store, nodes[2], board, batch_max=2)).given == 0
+    await store.transact(leave, nodes[0])
+    assert (await dispatch(store, nodes[2], board, batch_max=2)).given == 1
 
 
 async def test_a_node_that_ends_an_attempt_of_a_lost_history_ends_no_other(store: Store) -> None:
     """The store gave the item anew, under the same number: the former attempt neither begins nor ends it."""
     node, board = await a_node(store, seats=4), Rounds()
     for job in (0, (await a_due_job(store)).id):
-        await (store.fire([job], Fire()) if job else assigned(store, 1))
+        await (store.transact(fire, [job], Fire()) if job else assigned(store, 1))
         backup = await Backup.of(store)
-        lost = await store.dispatch(node, board, batch_max=1)
+        lost = await dispatch(store, node, board, batch_max=1)
         await backup.restore(store)
         await store.raise_generation("a test")
-        await store.settle(node, [])
-        again = await store.dispatch(node, board, batch_max=1)
+        await store.transact(settle, node, [])
+        again = await dispatch(store, node, board, batch_max=1)
         ((former,), (present,)) = in_order(lost), in_order(again)
         assert (former.item_id, former.attempt, former.job_id) == (present.item_id, present.attempt, job)
-        late = await store.finish([], [a_start(former, given_in=lost.round)], rule=Advance())
+        late = await finish(store, [], [a_start(former, given_in=lost.round)], rule=Advance())
         assert late.stale == {former.item_id}
-        late = await store.finish([an_end(former, round=lost.round)], rule=Advance())
+        late = await finish(store, [an_end(former, round=lost.round)], rule=Advance())
         assert late.stale == {former.item_id}
         assert [it.state for it in await store.queued()] == [ItemState.ASSIGNED]
-        begun = await store.finish([], [a_start(present, given_in=again.round)], rule=Advance())
-        ended = await store.finish([an_end(present, round=again.round)], rule=Advance())
+        begun = await finish(store, [], [a_start(present, given_in=again.round)], rule=Advance())
+        ended = await finish(store, [an_end(present, round=again.round)], rule=Advance())
         assert not begun.stale | ended.stale
 
 
@@ -154,7 +160,7 @@ async def test_a_node_notices_that_the_store_lost_its_renewals(another: Open) ->
     for store, node in zip(stores, nodes, strict=True):
         assert await store.renew(node, lease_s=10, busy=0)
     assert await stores[0].generation() == generation + 1
-    assert generation_of((await stores[0].dispatch(nodes[0], Rounds(), batch_max=1)).round) == generation + 1
+    assert generation_of((await dispatch(stores[0], nodes[0], Rounds(), batch_max=1)).round) == generation + 1
 
 
 @pytest.mark.parametrize("another", ["sqlite", "postgresql", "mariadb"], indirect=True)
@@ -187,12 +193,12 @@ async def test_a_node_names_what_the_store_lost(another: Open) -> None:
     store = await another()
     node, board = await a_node(store), Rounds()
     kept = await assigned(store, 1)
-    (before,) = in_order(await store.dispatch(node, board, batch_max=1))
+    (before,) = in_order(await dispatch(store, node, board, batch_max=1))
     assert await store.renew(node, lease_s=10, busy=0)
     backup = await Backup.of(store)
     assert await store.renew(node, lease_s=10, busy=0)
     lost = await assigned(store, 1)
-    await store.finish([an_end(before)])
+    await finish(store, [an_end(before)])
     await backup.restore(store)
     assert await store.renew(node, lease_s=10, busy=0)
     (told,) = [it.data for it in await store.events() if it.kind == "store.lost"]
@@ -210,15 +216,17 @@ async def test_what_another_node_has_pruned_is_not_named_as_lost(
     store, other = await another(), await another()
     node, board = await a_node(store), Rounds()
     job = await a_due_job(store, late_s=2, rule=Every(every_s=1), overlap=allow(), misfire=Misfire(grace_s=60))
-    old = (await store.fire([job.id], Fire())).runs
-    await store.finish([an_end(it) for it in in_order(await store.dispatch(node, board, batch_max=9))], rule=Advance())
+    old = (await store.transact(fire, [job.id], Fire())).runs
+    await finish(
+        store, [an_end(it) for it in in_order(await dispatch(store, node, board, batch_max=9))], rule=Advance()
+    )
     kept = await assigned(store, 1)
     assert await store.renew(node, lease_s=10, busy=0)
     backup = await Backup.of(store)
     lost = await assigned(store, 1)
     assert await store.renew(node, lease_s=10, busy=0)
     await backup.restore(store)
-    pruned = await other.prune(Retention(age_s=3600.0, runs_max=0, history_s=3600.0), limit=100)
+    pruned = await other.transact(prune, Retention(age_s=3600.0, runs_max=0, history_s=3600.0), limit=100)
     assert set(pruned.run_ids) == {run.id for run in old}
     assert await store.renew(node, lease_s=10, busy=0)
     (told,) = [it.data for it in await store.events() if it.kind == "store.lost"]

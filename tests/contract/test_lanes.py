@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from rota.model import tables
 from rota.model.records import lane_of
@@ -12,6 +12,8 @@ from rota.ports import Store
 from rota.storage.memory import MemoryStore
 from rota.storage.sql import schema
 from rota.storage.sql.store import SqlStore
+from rota.transactions.finish import finish
+from rota.transactions.prune import prune
 from tests.contract.conftest import Open
 from tests.factories import a_node, an_end, assigned, given
 
@@ -22,11 +24,7 @@ on_databases = pytest.mark.parametrize("another", ["sqlite", "postgresql", "mari
 
 async def quotas(store: Store) -> list[str]:
     """The quotas that there are lanes of."""
-    if isinstance(store, MemoryStore):
-        return sorted(lane_of(row).quota for row in store.tables.rows(tables.LANE))
-    assert isinstance(store, SqlStore)
-    found = await store._db.read(lambda conn: store._lanes_of(conn.execute(select(schema.lane)).all()))
-    return sorted(it.quota for it in found.values())
+    return sorted(lane_of(row).quota for row in await store.look(lambda tx: tx.rows.all(tables.LANE)))
 
 
 async def age(hours: int, store: Store, *others: Store) -> None:
@@ -50,10 +48,10 @@ async def age(hours: int, store: Store, *others: Store) -> None:
 async def test_a_lane_that_nobody_uses_is_forgotten_and_one_with_a_live_item_is_not(store: Store) -> None:
     node = await a_node(store)
     await assigned(store, 1, quota="over")
-    await store.finish([an_end(it) for it in await given(store, node)])
+    await finish(store, [an_end(it) for it in await given(store, node)])
     await assigned(store, 1, quota="live")
     await age(49, store)
-    await store.prune(KEEP, limit=10)
+    await store.transact(prune, KEEP, limit=10)
     assert await quotas(store) == ["live"]
     await assigned(store, 1, quota="over")
     assert len(await given(store, node)) == 2
@@ -66,12 +64,12 @@ async def test_a_lane_is_kept_for_as_long_as_somebody_may_know_it(store: Store, 
     for it in (store, other):
         await assigned(it, 1, quota="shared")
     node = await a_node(store)
-    await store.finish([an_end(it) for it in await given(store, node)])
+    await finish(store, [an_end(it) for it in await given(store, node)])
     for _ in range(14):
         await age(4, store, other)
         await assigned(other, 1, quota="shared")
-        await store.finish([an_end(it) for it in await given(store, node)])
-        await store.prune(KEEP, limit=10)
+        await finish(store, [an_end(it) for it in await given(store, node)])
+        await store.transact(prune, KEEP, limit=10)
         assert await quotas(store) == ["shared"], "it is used every four hours"
 
 
@@ -80,10 +78,10 @@ async def test_a_lane_that_others_forgot_is_made_anew(store: Store, another: Ope
     other = await another()
     await assigned(other, 1, quota="lost")
     node = await a_node(store)
-    await store.finish([an_end(it) for it in await given(store, node)])
+    await finish(store, [an_end(it) for it in await given(store, node)])
     await age(49, other)
-    await store.prune(KEEP, limit=10)
+    await store.transact(prune, KEEP, limit=10)
     assert await quotas(store) == []
     await assigned(other, 1, quota="lost")
     (granted,) = await given(store, node)
-    assert (await store.finish([an_end(granted)])).stale == frozenset()
+    assert (await finish(store, [an_end(granted)])).stale == frozenset()

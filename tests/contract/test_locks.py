@@ -47,7 +47,7 @@ class Meeting:
 async def played(scene: Locked, one: Store, other: Store) -> None:
     await empty(one)
     for store in (one, other):
-        store.memory.forget()  # type: ignore[attr-defined]  # the ids and lanes of the try before
+        store.memory.forget()  # the ids and lanes of the try before
     await scene.scene(one, other)
 
 

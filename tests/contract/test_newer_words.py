@@ -33,6 +33,17 @@ from rota.model.work import Limit
 from rota.ports import Store
 from rota.storage.sql import schema
 from rota.storage.sql.store import SqlStore
+from rota.transactions import finish as finish_module
+from rota.transactions import rescue as rescue_module
+from rota.transactions.alarms import raise_alarms, set_alarm_rule
+from rota.transactions.assign import close_runs
+from rota.transactions.cancel import cancel
+from rota.transactions.change import change
+from rota.transactions.finish import settle_runs
+from rota.transactions.fire import fire
+from rota.transactions.limits import set_limits
+from rota.transactions.members import drain, leave
+from rota.transactions.round import dispatch
 from rota.wiring import own_coordinator
 from tests.contract.conftest import BACKENDS
 from tests.factories import LEASE_S, a_due_job, a_node, allow, an_end, assigned, given
@@ -105,16 +116,19 @@ class Hurried(SystemClock):
 async def world(store: Store) -> World:
     """Two jobs of which each has a run in hand, an assignment, two nodes, and one of everything else."""
     assert isinstance(store, SqlStore)
-    await store.set_limits(
-        [Limit(name="global", cap=100), Limit(name="quota:acme/default"), Limit(name="quota:default/default")]
+    await store.transact(
+        set_limits,
+        [Limit(name="global", cap=100), Limit(name="quota:acme/default"), Limit(name="quota:default/default")],
     )
     good = await a_due_job(store, name="good", overlap=allow())
     bad = await a_due_job(store, name="bad", overlap=allow())
     node_id = await a_node(store, "node", version=OLD)
     await a_node(store, "other", seats=0, version=OLD)
-    await store.drain([Drain(name="other", roles=(Role.EXECUTOR,))])
-    await store.set_alarm_rule(AlarmRule(name="ops", channel=Channel(kind=ChannelKind.MAIL, to=("ops@example.org",))))
-    await store.raise_alarms([Alarm(key="k", kind=AlarmKind.RUN_FAILED, at=await store.now())])
+    await store.transact(drain, [Drain(name="other", roles=(Role.EXECUTOR,))])
+    await store.transact(
+        set_alarm_rule, AlarmRule(name="ops", channel=Channel(kind=ChannelKind.MAIL, to=("ops@example.org",)))
+    )
+    await store.transact(raise_alarms, [Alarm(key="k", kind=AlarmKind.RUN_FAILED, at=await store.now())])
     return World(store, good, bad, node_id)
 
 
@@ -158,11 +172,11 @@ def test_every_column_with_a_meaning_is_tried() -> None:
 @pytest.mark.parametrize(("table", "column"), [(table, it) for table, columns in WORDS.items() for it in columns])
 async def test_a_newer_word_in_any_table_fails_no_verb(world: World, table: str, column: str) -> None:
     store = world.store
-    await store.fire([world.good.id], Fire())
+    await store.transact(fire, [world.good.id], Fire())
     run = await assigned(store, 2)
     (first, *_) = await given(store, world.node_id)
-    await store.finish([an_end(first)], rule=Advance())
-    await store.fire([world.bad.id], Fire())
+    await finish_module.finish(store, [an_end(first)], rule=Advance())
+    await store.transact(fire, [world.bad.id], Fire())
     await assigned(store, 1)
     await spoil(world, table, column)
     members = await store.nodes(gone=True)
@@ -185,13 +199,13 @@ async def test_a_newer_word_in_any_table_fails_no_verb(world: World, table: str,
     await store.alarms()
     await store.deliveries()
     await store.upcoming(within_s=10, limit=100)
-    await store.fire([world.good.id, world.bad.id], Fire())
-    await store.close_runs(limit=10)
-    await store.settle_runs(Advance(), limit=10)
+    await store.transact(fire, [world.good.id, world.bad.id], Fire())
+    await close_runs(store, limit=10)
+    await settle_runs(store, Advance(), limit=10)
     board = Rounds()
     for _ in range(2):
-        await store.dispatch(world.node_id, board, batch_max=10)
-    await store.leave(world.node_id)
+        await dispatch(store, world.node_id, board, batch_max=10)
+    await store.transact(leave, world.node_id)
 
 
 @databases
@@ -202,33 +216,33 @@ async def test_a_job_that_cannot_be_read_is_named_and_the_others_are_listed_and_
             assert [job.id for job in await world.store.jobs(JobFilter())] == [world.good.id]
     assert [line["record"] for line in lines] == [f"job {world.bad.id} (default/default/bad)"], "told once"
     assert list(world.store.unread) == [f"job {world.bad.id} (default/default/bad)"]
-    done = await world.store.fire([world.good.id, world.bad.id], Fire())
+    done = await world.store.transact(fire, [world.good.id, world.bad.id], Fire())
     assert [run.job_id for run in done.runs] == [world.good.id]
     assert done.unread == (world.bad.id,)
     with pytest.raises(Unreadable, match=rf"job {world.bad.id} \(default/default/bad\) cannot be read by this release"):
-        await world.store.change([world.bad.definition.full_name], Fire())
+        await world.store.transact(change, [world.bad.definition.full_name], Fire())
 
 
 @databases
 async def test_ends_are_written_although_one_job_cannot_be_read_and_a_reader_settles_its_run(world: World) -> None:
     store = world.store
-    fired = await store.fire([world.good.id, world.bad.id], Fire())
+    fired = await store.transact(fire, [world.good.id, world.bad.id], Fire())
     runs = {run.job_id: run.id for run in fired.runs}
     granted = await given(store, world.node_id)
     theirs = schema.job.c.id == world.bad.id
     was = await spoil(world, "rota_job", "definition", theirs)
-    done = await store.finish([an_end(it) for it in granted], rule=Advance())
+    done = await finish_module.finish(store, [an_end(it) for it in granted], rule=Advance())
     assert not done.stale
     assert await store.queued() == ()
     states = {run.job_id: run.state for run in await store.runs_of(list(runs.values()))}
     assert states == {world.good.id: RunState.SUCCEEDED, world.bad.id: RunState.RUNNING}
-    assert (await store.settle_runs(Advance(), limit=10)).count == 0, "nobody can"
+    assert (await settle_runs(store, Advance(), limit=10)).count == 0, "nobody can"
     await put_back(world, "rota_job", "definition", theirs, was)
-    assert (await store.settle_runs(Advance(), limit=10)).count == 1
+    assert (await settle_runs(store, Advance(), limit=10)).count == 1
     run = await store.run(runs[world.bad.id])
     assert run is not None
     assert run.state is RunState.SUCCEEDED
-    assert (await store.settle_runs(Advance(), limit=10)).count == 0
+    assert (await settle_runs(store, Advance(), limit=10)).count == 0
 
 
 class Turns(NamedTuple):
@@ -241,7 +255,7 @@ class Turns(NamedTuple):
 async def taking_turns(world: World) -> Turns:
     store, overlap = world.store, Overlap(policy=OverlapPolicy.QUEUE, key="one at a time")
     jobs = [await a_due_job(store, overlap=overlap) for _ in range(2)]
-    first, second = [(await store.fire([job.id], Fire())).runs[0] for job in jobs]
+    first, second = [(await store.transact(fire, [job.id], Fire())).runs[0] for job in jobs]
     assert (first.state, second.state) == (RunState.RUNNING, RunState.WAITING)
     (held,) = await given(store, world.node_id)
     return Turns(held, second)
@@ -252,18 +266,20 @@ async def states_of(store: Store, turns: Turns) -> list[RunState]:
 
 
 async def finish(world: World, held: Granted) -> None:
-    assert not (await world.store.finish([an_end(held)], rule=Advance())).stale
+    assert not (await finish_module.finish(world.store, [an_end(held)], rule=Advance())).stale
 
 
 async def cancel_and_leave(world: World, held: Granted) -> None:
-    assert (await world.store.cancel([held.run_id], rule=Advance())).asked == 1
-    await world.store.leave(world.node_id, rule=Advance())
+    assert (await world.store.transact(cancel, [held.run_id], rule=Advance())).asked == 1
+    await world.store.transact(leave, world.node_id, rule=Advance())
 
 
 async def rescue(world: World, held: Granted) -> None:
     lost = an_end(held, "lost", "failed", node_id=world.node_id)
     beat = next(it.beat for it in (await world.store.nodes()).nodes if it.id == world.node_id)
-    assert await world.store.rescue(world.node_id, beat, [lost], rule=Advance(), margin_s=0, seen_gone=True)
+    assert await world.store.transact(
+        rescue_module.rescue, world.node_id, beat, [lost], rule=Advance(), margin_s=0, seen_gone=True
+    )
 
 
 @databases
@@ -281,9 +297,9 @@ async def test_an_end_is_written_although_the_run_that_waits_for_it_cannot_be_re
     await end(world, turns.held)
     assert await store.queued() == ()
     assert await states_of(store, turns) == [RunState.RUNNING, RunState.WAITING], "whoever can read both settles them"
-    assert (await store.settle_runs(Advance(), limit=10)).count == 0
+    assert (await settle_runs(store, Advance(), limit=10)).count == 0
     await put_back(world, table, column, theirs, was)
-    assert (await store.settle_runs(Advance(), limit=10)).count == 2
+    assert (await settle_runs(store, Advance(), limit=10)).count == 2
     first, second = await states_of(store, turns)
     assert not first.live
     assert second is RunState.RUNNING
@@ -293,10 +309,10 @@ async def test_an_end_is_written_although_the_run_that_waits_for_it_cannot_be_re
 @databases
 async def test_a_waiting_run_that_cannot_be_read_holds_up_no_other_key(world: World) -> None:
     store, turns = world.store, await taking_turns(world)
-    (good,) = (await store.fire([world.good.id], Fire())).runs
+    (good,) = (await store.transact(fire, [world.good.id], Fire())).runs
     (granted,) = await given(store, world.node_id)
     await spoil(world, "rota_job_version", "definition", schema.job_version.c.job_id == turns.waiting.job_id)
-    await store.finish([an_end(turns.held), an_end(granted)], rule=Advance())
+    await finish_module.finish(store, [an_end(turns.held), an_end(granted)], rule=Advance())
     (run,) = await store.runs_of([good.id])
     assert run.state is RunState.SUCCEEDED
 
@@ -305,7 +321,7 @@ async def test_a_waiting_run_that_cannot_be_read_holds_up_no_other_key(world: Wo
 async def test_a_waiting_run_that_cannot_be_read_is_cancelled_while_another_runs(world: World) -> None:
     store, turns = world.store, await taking_turns(world)
     await spoil(world, "rota_job_version", "definition", schema.job_version.c.job_id == turns.waiting.job_id)
-    assert (await store.cancel([turns.waiting.id], rule=Advance())).ended == 1
+    assert (await store.transact(cancel, [turns.waiting.id], rule=Advance())).ended == 1
     assert await states_of(store, turns) == [RunState.RUNNING, RunState.CANCELLED]
 
 
@@ -325,7 +341,7 @@ async def test_a_scheduler_leaves_a_job_that_it_cannot_read_to_others(world: Wor
 async def test_each_dead_node_is_rescued_although_one_item_cannot_be_read(world: World) -> None:
     store = world.store
     second = await a_node(store, "second", lease_s=0.0, version=OLD)
-    await store.fire([world.good.id, world.bad.id], Fire())
+    await store.transact(fire, [world.good.id, world.bad.id], Fire())
     granted = await given(store, world.node_id)
     await spoil(world, "rota_job_version", "definition", schema.job_version.c.job_id == world.bad.id)
     await store._db.write(lambda conn: conn.execute(update(schema.lease).values(until_at=0)))
@@ -343,7 +359,7 @@ async def test_a_dead_node_with_nothing_but_unknown_items_is_told_once_and_given
     world: World,
 ) -> None:
     store, clock = world.store, Hurried()
-    await store.fire([world.good.id], Fire())
+    await store.transact(fire, [world.good.id], Fire())
     await given(store, world.node_id)
     await spoil(world, "rota_queue", "state")
     await store._db.write(lambda conn: conn.execute(update(schema.lease).values(until_at=0)))
@@ -370,12 +386,12 @@ async def rounds_interrupted(world: World) -> int:
 @databases
 async def test_what_was_handed_back_goes_to_newer_nodes_only_and_uses_no_retry(world: World) -> None:
     store = world.store
-    await store.fire([world.good.id], Fire())
+    await store.transact(fire, [world.good.id], Fire())
     (mine,) = await given(store, world.node_id)
-    await store.finish([an_end(mine, "lost", "ready", newer_than=OLD)], rule=Advance())
+    await finish_module.finish(store, [an_end(mine, "lost", "ready", newer_than=OLD)], rule=Advance())
     board = Rounds()
     newer = await a_node(store, "newer", version=NEW)
-    done = await store.dispatch(world.node_id, board, batch_max=10)
+    done = await dispatch(store, world.node_id, board, batch_max=10)
     assert [it.item_id for it in done.grants[newer].items] == [mine.item_id]
     assert (done.grants[newer].items[0].failures, done.grants[newer].items[0].losses) == (0, 0)
 
@@ -386,12 +402,12 @@ async def test_what_was_handed_back_keeps_all_that_a_newer_release_wrote_of_its_
     world: World, more: dict[str, str]
 ) -> None:
     store, q, c = world.store, schema.queue.c, schema.lane.c
-    await store.fire([world.good.id], Fire())
+    await store.transact(fire, [world.good.id], Fire())
     (mine,) = await given(store, world.node_id)
     spec = select(c.spec).join(schema.queue, q.lane_id == c.id).where(q.item_id == mine.item_id)
     newer = decode(await store._db.read(lambda conn: conn.scalars(spec).one()), dict) | more
     await put_back(world, "rota_lane", "spec", c.id == mine.lane_id, encode(newer))
-    await store.finish([an_end(mine, "lost", "ready", newer_than=OLD)], rule=Advance())
+    await finish_module.finish(store, [an_end(mine, "lost", "ready", newer_than=OLD)], rule=Advance())
     kept = await store._db.read(lambda conn: conn.scalars(spec).one())
     assert decode(kept, dict) == newer | {"newer_than": OLD}
 
@@ -399,8 +415,8 @@ async def test_what_was_handed_back_keeps_all_that_a_newer_release_wrote_of_its_
 @databases
 async def test_the_loader_tells_what_it_cannot_read_and_loads_the_rest(world: World) -> None:
     store = world.store
-    await store.fire([world.good.id, world.bad.id], Fire())
-    done = await store.dispatch(world.node_id, Rounds(), batch_max=10)
+    await store.transact(fire, [world.good.id, world.bad.id], Fire())
+    done = await dispatch(store, world.node_id, Rounds(), batch_max=10)
     await spoil(world, "rota_job_version", "definition", schema.job_version.c.job_id == world.bad.id)
     loaded = await Loader(store).attempts([done.grants[world.node_id]])
     assert [it.job_id for it in loaded.attempts] == [world.good.id]
@@ -414,5 +430,5 @@ async def test_the_doctor_names_what_it_cannot_read_and_pages_are_full_without_i
     assert [job.id for job in await world.store.jobs(JobFilter(limit=1))] == [world.bad.id]
     clock = SystemClock()
     control = Control(world.store, clock, coordinator=own_coordinator(world.store, clock, ttl_s=0.1))
-    found = await control.doctor()
+    found = await control.doctor.findings()
     assert [it.about for it in found if it.code == "unreadable"] == [f"job {world.good.id} (default/default/good)"]

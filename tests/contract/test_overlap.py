@@ -25,6 +25,10 @@ from rota.model.states import ItemState, JobState, RunState, SkipReason
 from rota.model.trigger import Delay, Endless, Pace
 from rota.ports import Store
 from rota.storage.sql import database
+from rota.transactions import finish as finish_module
+from rota.transactions.cancel import cancel
+from rota.transactions.change import change
+from rota.transactions.fire import fire
 from tests.contract.conftest import Open
 from tests.factories import (
     EVERY_SECOND,
@@ -45,7 +49,7 @@ from tests.factories import (
 
 async def start(store: Store, job: Job, key: str, **params: str) -> Run:
     name = job.definition.full_name
-    done = await store.change([name], Start(name=name, key=key, params=dict(params)), known=[(name, key)])
+    done = await store.transact(change, [name], Start(name=name, key=key, params=dict(params)), known=[(name, key)])
     return done.runs[0]
 
 
@@ -59,7 +63,7 @@ async def give(store: Store, *runs: Run) -> list[Granted]:
 
 async def report(store: Store, granted: Sequence[Granted], outcome: str = "succeeded") -> set[int]:
     """Report how items ended that a node was given. Returns those whose end came too late to count."""
-    return set((await store.finish([an_end(it, outcome) for it in granted], rule=Advance())).stale)
+    return set((await finish_module.finish(store, [an_end(it, outcome) for it in granted], rule=Advance())).stale)
 
 
 async def finish(store: Store, run: Run, outcome: str = "succeeded") -> datetime:
@@ -120,7 +124,7 @@ async def test_an_hourly_run_that_ends_late_is_followed_at_once_or_not(store: St
     for overlap, state in ((queue(1), RunState.WAITING), (Overlap(), RunState.SKIPPED)):
         job = await a_due_job(store, overlap=overlap)
         twelve = await start(store, job, "12:00")
-        (thirteen,) = (await store.fire([job.id], Fire())).runs
+        (thirteen,) = (await store.transact(fire, [job.id], Fire())).runs
         assert thirteen.state is state
         await finish(store, twelve)
         after = RunState.RUNNING if state is RunState.WAITING else RunState.SKIPPED
@@ -132,9 +136,9 @@ async def test_the_end_of_a_run_that_races_a_firing_leaves_no_run_waiting_for_no
     jobs = await due_jobs(one, 15, overlap=queue(1))
     live = [await start(one, job, "first") for job in jobs]
     granted = await give(one, *live)
-    fired, stale = await asyncio.gather(one.fire([job.id for job in jobs], Fire()), report(two, granted))
+    fired, stale = await asyncio.gather(one.transact(fire, [job.id for job in jobs], Fire()), report(two, granted))
     assert stale == set()
-    fired_later = await one.fire([job.id for job in jobs], Fire())
+    fired_later = await one.transact(fire, [job.id for job in jobs], Fire())
     runs = [*fired.runs, *fired_later.runs]
     assert len(runs) == 15
     assert {await state_of(one, run) for run in runs} == {RunState.RUNNING}
@@ -188,7 +192,7 @@ async def test_replaces_that_race_leave_one_live_run(another: Open) -> None:
 
 async def test_replace_runs_only_the_newest_of_several_due_slots(store: Store) -> None:
     job = await a_due_job(store, late_s=10, rule=EVERY_SECOND, overlap=REPLACE)
-    done = await store.fire([job.id], Fire())
+    done = await store.transact(fire, [job.id], Fire())
     assert [run.state for run in done.runs[:-1]] == [RunState.SKIPPED] * (len(done.runs) - 1)
     assert {run.reason for run in done.runs[:-1]} == {SkipReason.OVERLAP}
     assert done.runs[-1].state is RunState.RUNNING
@@ -217,8 +221,8 @@ async def test_jobs_that_share_a_key_race_for_one_seat(another: Open) -> None:
     stores = [await another() for _ in range(4)]
     overlap = Overlap(key="one at a time")
     jobs = await due_jobs(stores[0], 12, overlap=overlap)
-    await asyncio.gather(*(store.fire([job.id], Fire()) for store, job in zip(stores * 3, jobs, strict=True)))
-    await stores[0].fire([job.id for job in jobs], Fire())
+    await asyncio.gather(*(store.transact(fire, [job.id], Fire()) for store, job in zip(stores * 3, jobs, strict=True)))
+    await stores[0].transact(fire, [job.id for job in jobs], Fire())
     runs = [run for job in jobs for run in await stores[0].runs(RunFilter(job=job.definition.full_name))]
     assert len(runs) == 12
     assert sum(run.state is RunState.RUNNING for run in runs) == 1
@@ -226,13 +230,13 @@ async def test_jobs_that_share_a_key_race_for_one_seat(another: Open) -> None:
 
 async def test_one_transaction_with_many_jobs_of_one_key_admits_one(store: Store) -> None:
     jobs = await due_jobs(store, 10, overlap=Overlap(key="one at a time"))
-    done = await store.fire([job.id for job in jobs], Fire())
+    done = await store.transact(fire, [job.id for job in jobs], Fire())
     assert sorted(run.state for run in done.runs) == [RunState.RUNNING] + [RunState.SKIPPED] * 9
 
 
 async def test_jobs_that_replace_each_other_in_one_round_leave_one_live_run(store: Store) -> None:
     jobs = await due_jobs(store, 3, overlap=Overlap(policy=OverlapPolicy.REPLACE, key="newest wins"))
-    done = await store.fire([job.id for job in jobs], Fire())
+    done = await store.transact(fire, [job.id for job in jobs], Fire())
     assert [run.state for run in done.runs] == [RunState.SKIPPED, RunState.SKIPPED, RunState.RUNNING]
     assert {run.reason for run in done.runs[:2]} == {SkipReason.OVERLAP}
 
@@ -246,7 +250,7 @@ async def test_a_key_may_name_a_parameter(store: Store) -> None:
 async def test_delete_cancels_what_waits_and_leaves_what_runs(store: Store) -> None:
     job = await a_manual_job(store, overlap=queue(2))
     first, second = [await start(store, job, str(n)) for n in range(2)]
-    await store.change([job.definition.full_name], Delete())
+    await store.transact(change, [job.definition.full_name], Delete())
     assert [await state_of(store, run) for run in (first, second)] == [RunState.RUNNING, RunState.CANCELLED]
     await finish(store, first)
     assert [await state_of(store, run) for run in (first, second)] == [RunState.SUCCEEDED, RunState.CANCELLED]
@@ -256,7 +260,7 @@ async def test_delete_cancels_what_waits_under_other_keys_too(store: Store) -> N
     overlap = Overlap(policy=OverlapPolicy.QUEUE, queue_max=5, key="load-${region}")
     job = await a_manual_job(store, overlap=overlap, params={"region": "eu"})
     first, second = [await start(store, job, str(n), region="us") for n in range(2)]
-    await Control(store, SystemClock()).delete([job.definition.full_name])
+    await Control(store, SystemClock()).jobs.delete([job.definition.full_name])
     assert [await state_of(store, run) for run in (first, second)] == [RunState.RUNNING, RunState.CANCELLED]
 
 
@@ -273,7 +277,7 @@ async def test_a_run_ends_once(another: Open) -> None:
 
 async def test_a_delay_counts_from_the_end_of_the_last_run(store: Store) -> None:
     job = await a_due_job(store, rule=Delay(delay_s=3600))
-    (run,) = (await store.fire([job.id], Fire())).runs
+    (run,) = (await store.transact(fire, [job.id], Fire())).runs
     assert (await stored(store, job.definition)).next_fire_at is None
     ended_at = await finish(store, run)
     assert (await stored(store, job.definition)).next_fire_at == ended_at + timedelta(hours=1)
@@ -281,9 +285,9 @@ async def test_a_delay_counts_from_the_end_of_the_last_run(store: Store) -> None
 
 async def test_a_delay_survives_pause_and_resume_while_a_run_is_live(store: Store) -> None:
     job = await a_due_job(store, rule=Delay(delay_s=3600))
-    (run,) = (await store.fire([job.id], Fire())).runs
-    await store.change([job.definition.full_name], Pause())
-    await store.change([job.definition.full_name], Resume())
+    (run,) = (await store.transact(fire, [job.id], Fire())).runs
+    await store.transact(change, [job.definition.full_name], Pause())
+    await store.transact(change, [job.definition.full_name], Resume())
     assert (await stored(store, job.definition)).next_fire_at is None
     await finish(store, run)
     assert (await stored(store, job.definition)).next_fire_at is not None
@@ -291,19 +295,19 @@ async def test_a_delay_survives_pause_and_resume_while_a_run_is_live(store: Stor
 
 async def test_a_delayed_job_whose_run_ends_while_paused_starts_again_when_resumed(store: Store) -> None:
     job = await a_due_job(store, rule=Delay(delay_s=3600))
-    (run,) = (await store.fire([job.id], Fire())).runs
-    await store.change([job.definition.full_name], Pause())
+    (run,) = (await store.transact(fire, [job.id], Fire())).runs
+    await store.transact(change, [job.definition.full_name], Pause())
     await finish(store, run)
     paused = await stored(store, job.definition)
     assert (paused.state, paused.next_fire_at) == (JobState.PAUSED, None)
-    await store.change([job.definition.full_name], Resume())
+    await store.transact(change, [job.definition.full_name], Resume())
     assert (await stored(store, job.definition)).next_fire_at is not None
 
 
 async def test_a_delayed_job_that_was_skipped_waits_for_the_live_run(store: Store) -> None:
     job = await a_due_job(store, rule=Delay(delay_s=3600))
     live = await start(store, job, "by hand")
-    (skipped,) = (await store.fire([job.id], Fire())).runs
+    (skipped,) = (await store.transact(fire, [job.id], Fire())).runs
     assert skipped.reason is SkipReason.OVERLAP
     assert (await stored(store, job.definition)).next_fire_at is None
     await finish(store, live)
@@ -313,7 +317,7 @@ async def test_a_delayed_job_that_was_skipped_waits_for_the_live_run(store: Stor
 async def test_an_endless_job_goes_on_after_each_end(store: Store) -> None:
     """P.8, on the store: the pause that is in force decides."""
     job = await a_due_job(store, rule=Endless(paces=(Pace(pause_s=7200),)))
-    (run,) = (await store.fire([job.id], Fire())).runs
+    (run,) = (await store.transact(fire, [job.id], Fire())).runs
     ended_at = await finish(store, run)
     assert (await stored(store, job.definition)).next_fire_at == ended_at + timedelta(hours=2)
 
@@ -321,7 +325,7 @@ async def test_an_endless_job_goes_on_after_each_end(store: Store) -> None:
 async def missed(store: Store, misfire: Misfire, overlap: Overlap) -> tuple[Job, list[Run], datetime]:
     """A job that was not looked at for 100 s, with a grace of 10 s; its runs, and when it was fired."""
     job = await a_due_job(store, late_s=100, rule=EVERY_SECOND, misfire=misfire, overlap=overlap)
-    done = await store.fire([job.id], Fire())
+    done = await store.transact(fire, [job.id], Fire())
     return job, list(done.runs), done.now
 
 
@@ -341,7 +345,7 @@ async def test_misfire_skip_runs_only_what_is_within_its_grace(store: Store) -> 
 
 async def test_misfire_once_runs_the_latest(store: Store) -> None:
     job = await a_due_job(store, late_s=100, misfire=Misfire(grace_s=10))
-    (run,) = (await store.fire([job.id], Fire())).runs
+    (run,) = (await store.transact(fire, [job.id], Fire())).runs
     assert (run.state, run.slot_at) == (RunState.RUNNING, job.next_slot_at)
     _, runs, now = await missed(store, Misfire(grace_s=10), allow())
     late = [run for run in runs if now - run.due_at > timedelta(seconds=10)]
@@ -366,7 +370,7 @@ async def test_a_backlog_longer_than_one_round_is_settled_in_several(store: Stor
     runs: list[Run] = []
     is_settled = False
     while not is_settled:
-        done = await store.fire([job.id], Fire())
+        done = await store.transact(fire, [job.id], Fire())
         assert done.runs, "it was due"
         runs += done.runs
         is_settled = (await stored(store, job.definition)).next_fire_at > done.now
@@ -377,7 +381,7 @@ async def test_a_backlog_longer_than_one_round_is_settled_in_several(store: Stor
 
 async def test_a_delayed_job_goes_on_when_another_job_replaces_its_run(store: Store) -> None:
     delayed = await a_due_job(store, rule=Delay(delay_s=3600), overlap=Overlap(policy=OverlapPolicy.QUEUE, key="k"))
-    await store.fire([delayed.id], Fire())
+    await store.transact(fire, [delayed.id], Fire())
     assert (await stored(store, delayed.definition)).next_fire_at is None
     replacing = await a_manual_job(store, overlap=Overlap(policy=OverlapPolicy.REPLACE, key="k"))
     run = await start(store, replacing, "now")
@@ -388,16 +392,16 @@ async def test_a_delayed_job_goes_on_when_another_job_replaces_its_run(store: St
 async def test_runs_that_end_together_let_in_the_one_that_waits_still(store: Store) -> None:
     job = await a_manual_job(store, overlap=queue(5))
     first, second, third = [await start(store, job, str(n)) for n in range(3)]
-    await store.cancel([first.id, second.id], rule=Advance())
+    await store.transact(cancel, [first.id, second.id], rule=Advance())
     states = [await state_of(store, run) for run in (first, second, third)]
     assert states == [RunState.CANCELLED, RunState.CANCELLED, RunState.RUNNING]
 
 
 async def test_a_live_run_counts_when_its_job_becomes_one_that_follows_ends(store: Store) -> None:
     job = await a_due_job(store)
-    (run,) = (await store.fire([job.id], Fire())).runs
+    (run,) = (await store.transact(fire, [job.id], Fire())).runs
     changed = a_definition(job.definition.name, rule=Delay(delay_s=3600))
-    await store.change([changed.full_name], Apply(definitions=(changed,)))
+    await store.transact(change, [changed.full_name], Apply(definitions=(changed,)))
     assert (await stored(store, changed)).next_fire_at is None
     ended_at = await finish(store, run)
     assert (await stored(store, changed)).next_fire_at == ended_at + timedelta(hours=1)
@@ -436,5 +440,5 @@ async def asked_again(store: Store, names: Sequence[JobName], wanted: Sequence[D
     """A server ends a transaction whose client is silent for 2 s, as one on a busy machine may be: then ask again."""
     for _ in range(5):
         with suppress(StoreUnavailable):
-            return await store.change(names, Apply(definitions=tuple(wanted)))
+            return await store.transact(change, names, Apply(definitions=tuple(wanted)))
     raise AssertionError("not once in five times")

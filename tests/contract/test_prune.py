@@ -28,8 +28,13 @@ from rota.model.standing import Retention
 from rota.ports import Store
 from rota.storage.memory import MemoryStore
 from rota.storage.sql import schema
-from rota.storage.sql.run_reads import unsettled_runs
+from rota.storage.sql.questions import unsettled_runs
 from rota.storage.sql.store import SqlStore
+from rota.transactions.assign import close_runs
+from rota.transactions.change import change
+from rota.transactions.finish import finish
+from rota.transactions.members import leave
+from rota.transactions.prune import prune
 from tests.factories import MANUAL, a_definition, a_node, allow, an_end, assigned, given, put
 
 DAY = 86400.0
@@ -64,9 +69,9 @@ async def ended_runs(store: Store, count: int, **fields: Any) -> list[int]:
     node = await a_node(store)
     ids = []
     for n in range(count):
-        (run,) = (await store.change([name], Start(name=name, key=str(n)))).runs
+        (run,) = (await store.transact(change, [name], Start(name=name, key=str(n)))).runs
         ids.append(run.id)
-        await store.finish([an_end(it) for it in await given(store, node)], rule=RULE)
+        await finish(store, [an_end(it) for it in await given(store, node)], rule=RULE)
     return ids
 
 
@@ -74,7 +79,7 @@ async def test_ended_runs_are_forgotten_when_they_are_old(store: Store) -> None:
     ids = await ended_runs(store, 3)
     await age(store, ids[0], 31)
     await age(store, ids[1], 29)
-    done = await store.prune(KEEP, limit=100)
+    done = await store.transact(prune, KEEP, limit=100)
     assert done.run_ids == (ids[0],)
     assert done.rows >= 1
     assert await store.run(ids[0]) is None
@@ -84,27 +89,27 @@ async def test_ended_runs_are_forgotten_when_they_are_old(store: Store) -> None:
     for kept in ids[1:]:
         assert len(await store.items(kept)) == len(await store.attempts(kept)) == 1
         assert len(await store.events(run_id=kept)) == 2
-    assert (await store.prune(KEEP, limit=100)).run_ids == ()
+    assert (await store.transact(prune, KEEP, limit=100)).run_ids == ()
 
 
 async def test_live_runs_are_never_forgotten(store: Store) -> None:
     definition = a_definition(rule=MANUAL)
     await put(store, [definition], None)
     name = definition.full_name
-    (run,) = (await store.change([name], Start(name=name, key="a"))).runs
+    (run,) = (await store.transact(change, [name], Start(name=name, key="a"))).runs
     loose = await assigned(store, 2)
     for it in (run, loose):
         await age(store, it.id, 1000)
-    assert (await store.prune(KEEP, limit=100)).run_ids == ()
+    assert (await store.transact(prune, KEEP, limit=100)).run_ids == ()
     granted = await given(store, await a_node(store))
     assert len(granted) == 3
-    assert (await store.prune(KEEP, limit=100)).run_ids == ()
+    assert (await store.transact(prune, KEEP, limit=100)).run_ids == ()
 
 
 async def test_a_job_keeps_so_many_of_its_newest_runs(store: Store) -> None:
     ids = await ended_runs(store, 5)
     others = await ended_runs(store, 2)
-    done = await store.prune(msgspec.structs.replace(KEEP, runs_max=2), limit=100)
+    done = await store.transact(prune, msgspec.structs.replace(KEEP, runs_max=2), limit=100)
     assert sorted(done.run_ids) == ids[:3]
     assert {run.id for run in await store.runs(RunFilter())} == {*ids[3:], *others}
 
@@ -113,7 +118,7 @@ async def test_batches_are_small(store: Store) -> None:
     ids = await ended_runs(store, 5)
     for run_id in ids:
         await age(store, run_id, 31)
-    forgotten = [(await store.prune(KEEP, limit=2)).run_ids for _ in range(4)]
+    forgotten = [(await store.transact(prune, KEEP, limit=2)).run_ids for _ in range(4)]
     assert [len(it) for it in forgotten] == [2, 2, 1, 0]
     assert sorted(run_id for batch in forgotten for run_id in batch) == ids
 
@@ -121,31 +126,31 @@ async def test_batches_are_small(store: Store) -> None:
 async def test_numbers_are_kept_for_longer(store: Store) -> None:
     """docs/dispatch.md: the external number is unique for at least so long."""
     run = await assigned(store, numbers=["mine"])
-    await store.finish([an_end(it) for it in await given(store, await a_node(store))])
-    await store.close_runs(limit=10)
+    await finish(store, [an_end(it) for it in await given(store, await a_node(store))])
+    await close_runs(store, limit=10)
     await age(store, run.id, 59)
-    assert (await store.prune(KEEP, limit=10)).run_ids == ()
+    assert (await store.transact(prune, KEEP, limit=10)).run_ids == ()
     with pytest.raises(InvalidInput):
         await assigned(store, numbers=["mine"])
     await age(store, run.id, 2)
-    assert (await store.prune(KEEP, limit=10)).run_ids == (run.id,)
+    assert (await store.transact(prune, KEEP, limit=10)).run_ids == (run.id,)
     assert (await assigned(store, numbers=["mine"])).id != run.id
 
 
 async def test_a_run_with_an_item_that_has_not_ended_is_not_closed_and_not_forgotten(store: Store) -> None:
     run = await assigned(store, 2)
     granted = await given(store, await a_node(store))
-    await store.finish([an_end(granted[0])])
-    await store.close_runs(limit=10)
+    await finish(store, [an_end(granted[0])])
+    await close_runs(store, limit=10)
     await age(store, run.id, 1000)
-    assert (await store.prune(KEEP, limit=10)).run_ids == ()
+    assert (await store.transact(prune, KEEP, limit=10)).run_ids == ()
 
 
 async def test_two_that_prune_at_once_do_not_hinder_each_other(store: Store) -> None:
     ids = await ended_runs(store, 4)
     for run_id in ids:
         await age(store, run_id, 31)
-    await asyncio.gather(*(store.prune(KEEP, limit=100) for _ in range(3)))
+    await asyncio.gather(*(store.transact(prune, KEEP, limit=100) for _ in range(3)))
     assert await store.runs(RunFilter()) == ()
 
 
@@ -154,21 +159,21 @@ async def test_old_history_grants_keys_and_nodes_are_forgotten(store: Store) -> 
     definition = a_definition(rule=MANUAL, overlap=Overlap(policy=OverlapPolicy.QUEUE, key="shared"))
     await put(store, [definition], None)
     name = definition.full_name
-    await store.change([name], Start(name=name, key="a"))
+    await store.transact(change, [name], Start(name=name, key="a"))
     node = await a_node(store)
     (granted,) = await given(store, node)
     assert await rows(store) == {"overlap": 1, "grant": 1, "node": 1}
-    await store.prune(KEEP, limit=10)
+    await store.transact(prune, KEEP, limit=10)
     assert await rows(store) == {"overlap": 1, "grant": 1, "node": 1}, "all of it is in use, or new"
-    await store.finish([an_end(granted)], rule=RULE)
-    await store.leave(node)
+    await finish(store, [an_end(granted)], rule=RULE)
+    await store.transact(leave, node)
     assert (await store.nodes(gone=True)).nodes[0].state is NodeState.OFFLINE
     forget = Retention(age_s=0.0, runs_max=1000, numbers_s=0.0, history_s=0.0)
     await asyncio.sleep(0.01)
-    await store.prune(forget, limit=10)
+    await store.transact(prune, forget, limit=10)
     assert await rows(store) == {"overlap": 0, "grant": 0, "node": 0}
     assert await store.events() == ()
-    await store.change([name], Start(name=name, key="b"))
+    await store.transact(change, [name], Start(name=name, key="b"))
 
 
 async def test_the_output_of_forgotten_runs_is_removed_on_every_host(store: Store, tmp_path: Path) -> None:

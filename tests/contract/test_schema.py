@@ -24,6 +24,9 @@ from rota.storage.sql import schema
 from rota.storage.sql.migrate import VERSIONS
 from rota.storage.sql.migrations import versions
 from rota.storage.sql.store import SqlStore
+from rota.transactions.change import change
+from rota.transactions.finish import finish
+from rota.transactions.fire import fire
 from rota.wiring import open_store
 from tests.contract.conftest import SERVERS
 from tests.factories import a_definition, a_due_job, a_node, an_end, given, queue, stored
@@ -77,7 +80,7 @@ async def test_three_nodes_that_start_together_migrate_once(fresh: Opener) -> No
     definition = a_definition()
     for store in stores:
         await store.check()
-        await store.change([definition.full_name], Apply(definitions=(definition,)))
+        await store.transact(change, [definition.full_name], Apply(definitions=(definition,)))
     assert (await stored(stores[0], definition)).id == 1
 
 
@@ -101,9 +104,9 @@ async def test_items_that_were_ready_before_there_was_a_queue_are_dispatched(fre
     ready = await a_due_job(store, tasks=(Task(name="main", runner="shell", hold_s=2.0, quota="night"),))
     waits = await a_due_job(store, overlap=queue())
     for job in (ready, waits):
-        await store.fire([job.id], Fire())
+        await store.transact(fire, [job.id], Fire())
     name = waits.definition.full_name
-    await store.change([name], Start(name=name, key="waits"))
+    await store.transact(change, [name], Start(name=name, key="waits"))
     before = await store.queued()
 
     def as_in_0001(conn: Connection) -> None:
@@ -121,7 +124,7 @@ async def test_items_that_were_ready_before_there_was_a_queue_are_dispatched(fre
     assert [it.hold_s for it in after] == [2.0, 0.0]
     granted = await given(store, await a_node(store))
     assert {it.item_id for it in granted} == {it.item_id for it in before}
-    await store.finish([an_end(it) for it in granted], rule=Advance())
+    await finish(store, [an_end(it) for it in granted], rule=Advance())
     assert len(await given(store, await a_node(store))) == 1, "the run that waited has its turn"
 
 
@@ -129,7 +132,7 @@ async def test_migrating_twice_changes_nothing(fresh: Opener) -> None:
     store = fresh()
     await store.migrate()
     definition = a_definition()
-    await store.change([definition.full_name], Apply(definitions=(definition,)))
+    await store.transact(change, [definition.full_name], Apply(definitions=(definition,)))
     before = await stored(store, definition)
     await store.migrate()
     assert await stored(store, definition) == before

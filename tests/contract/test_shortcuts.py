@@ -22,7 +22,12 @@ from rota.model.dispatch import Granted, ItemEnd, Round
 from rota.model.value import decode
 from rota.model.work import GLOBAL, Limit
 from rota.storage.sql.store import SqlStore
+from rota.transactions import finish as finish_module
+from rota.transactions import round as round_module
+from rota.transactions.cancel import cancel
 from rota.transactions.finish import is_plain
+from rota.transactions.limits import set_limits
+from rota.transactions.transactor import Shortcuts
 from tests.contract.backup import Backup
 from tests.contract.conftest import Open, empty
 from tests.factories import a_node, a_start, an_end, assigned
@@ -66,23 +71,23 @@ async def both_ways(store: SqlStore, plain: Deed, short: Deed) -> tuple[Any, Any
 
 async def a_queue(store: SqlStore, states: list[str]) -> list[Granted]:
     """A node, and items of an assignment in these states; as they were given to the node, or would have been."""
-    await store.set_limits([Limit(name=GLOBAL, cap=1000), Limit(name="quota:acme/default")])
+    await store.transact(set_limits, [Limit(name=GLOBAL, cap=1000), Limit(name="quota:acme/default")])
     node = await a_node(store, name="n1", seats=100)
     run = await assigned(store, len(states))
     board = Rounds()
-    done = await store.dispatch(node, board, batch_max=sum(state != "ready" for state in states) or 1)
+    done = await round_module.dispatch(store, node, board, batch_max=sum(state != "ready" for state in states) or 1)
     granted = sorted((it for grant in done.grants.values() for it in grant.items), key=lambda it: it.position)
     ready = {it.id for it in await store.items(run.id)} - {it.item_id for it in granted}
     rest = [Granted(0, it, run.id, 0, granted[0].lane_id, 1, 0, 0) for it in sorted(ready)]
     for it, state in zip(granted, [state for state in states if state != "ready"], strict=False):
         if state in ("begun", "asked"):
-            await store.finish([], [a_start(it)])
+            await finish_module.finish(store, [], [a_start(it)])
         elif state == "outside":
-            await store.finish([], [a_start(it, expires_s=60.0)])
+            await finish_module.finish(store, [], [a_start(it, expires_s=60.0)])
         elif state == "ended":
-            await store.finish([an_end(it)])
+            await finish_module.finish(store, [an_end(it)])
     if "asked" in states:
-        await store.cancel([run.id], rule=Advance())
+        await store.transact(cancel, [run.id], rule=Advance())
     return granted + rest
 
 
@@ -114,13 +119,13 @@ async def test_plain_ends_are_the_same_in_one_statement(
     async with one_store(another) as store:
         granted = await a_queue(store, states)
         ends = [end_of(it, *how) for it, how in zip(granted, told, strict=False)]
-        shortcut = store.end_items
+        shortcut = store.shortcuts.end_items
         assert shortcut is not None
         assert is_plain(ends)
 
         async def finish(by: Any) -> frozenset[int]:
-            store.end_items = by
-            return (await store.finish(ends)).stale
+            store.shortcuts = Shortcuts(end_items=by)
+            return (await finish_module.finish(store, ends)).stale
 
         plain, short = await both_ways(store, lambda: finish(None), lambda: finish(shortcut))
         assert plain == short
@@ -139,23 +144,23 @@ async def test_a_round_is_the_same_without_the_lock(
     another: Open, first: int, then: int, ended: int, cap: int, seats: list[int], batch_max: int
 ) -> None:
     async with one_store(another) as store:
-        await store.set_limits([Limit(name=GLOBAL, cap=cap), Limit(name="quota:acme/default")])
+        await store.transact(set_limits, [Limit(name=GLOBAL, cap=cap), Limit(name="quota:acme/default")])
         nodes = [await a_node(store, name=f"n{n}", seats=count) for n, count in enumerate(seats)]
         if first:
             await assigned(store, first)
         board = Rounds()
-        done = await store.dispatch(nodes[0], board, batch_max=batch_max)
+        done = await round_module.dispatch(store, nodes[0], board, batch_max=batch_max)
         if then:
             await assigned(store, then)
         given_items = [it for grant in done.grants.values() for it in grant.items]
         if given_items[:ended]:
-            await store.finish([an_end(it) for it in given_items[:ended]])
-        shortcut = store.round_shortcut
+            await finish_module.finish(store, [an_end(it) for it in given_items[:ended]])
+        shortcut = store.shortcuts.round
         assert shortcut is not None
 
         async def dispatch(by: Any) -> Round:
-            store.round_shortcut = by
-            return await store.dispatch(nodes[0], copy.deepcopy(board), batch_max=batch_max)
+            store.shortcuts = Shortcuts(round=by)
+            return await round_module.dispatch(store, nodes[0], copy.deepcopy(board), batch_max=batch_max)
 
         plain, short = await both_ways(store, lambda: dispatch(None), lambda: dispatch(shortcut))
         assert without_times(plain) == without_times(short)

@@ -22,6 +22,13 @@ from rota.model.work import GLOBAL, Limit
 from rota.ports import Store
 from rota.storage.sql.database import FileDatabase, ServerDatabase
 from rota.storage.sql.store import SqlStore
+from rota.transactions.cancel import cancel
+from rota.transactions.change import change
+from rota.transactions.finish import finish
+from rota.transactions.fire import fire
+from rota.transactions.limits import set_limits
+from rota.transactions.members import drain, leave
+from rota.transactions.round import dispatch
 from tests.contract.conftest import Open
 from tests.factories import a_definition, a_node, a_start, allow, an_end, assigned, due_jobs, given, put, queue
 
@@ -64,46 +71,47 @@ async def deeds(store: Store) -> AsyncIterator[tuple[str, list[str]]]:
     node, rule, board = await warm(store), Advance(), Rounds()
     for count in (1, 40):
         ids = [job.id for job in await due_jobs(store, count, overlap=allow())]
-        yield f"fire {count} jobs", await cost(store, partial(store.fire, ids, Fire()))
+        yield f"fire {count} jobs", await cost(store, partial(store.transact, fire, ids, Fire()))
     items = await given(store, node)
     for first, last in ((0, 1), (1, 21)):
         ends = [an_end(it) for it in items[first:last]]
-        yield f"finish {len(ends)} runs of jobs", await cost(store, partial(store.finish, ends, rule=rule))
-    await store.finish([an_end(it) for it in items[21:]], rule=rule)
+        yield f"finish {len(ends)} runs of jobs", await cost(store, partial(finish, store, ends, rule=rule))
+    await finish(store, [an_end(it) for it in items[21:]], rule=rule)
     definition = a_definition(overlap=queue())
     await put(store, [definition], None)
     name = definition.full_name
     for key in ("first", "second"):
         start = Start(name=name, key=key)
-        yield f"start by hand, {key}", await cost(store, partial(store.change, [name], start, known=[(name, key)]))
+        by_hand = partial(store.transact, change, [name], start, known=[(name, key)])
+        yield f"start by hand, {key}", await cost(store, by_hand)
     (item,) = await given(store, node)
     ends = [an_end(item)]
-    yield "finish a run that another waits for", await cost(store, partial(store.finish, ends, rule=rule))
+    yield "finish a run that another waits for", await cost(store, partial(finish, store, ends, rule=rule))
     yield "assign", await cost(store, lambda: assigned(store, 10))
-    yield "round, taking over", await cost(store, lambda: store.dispatch(node, board, batch_max=100))
+    yield "round, taking over", await cost(store, lambda: dispatch(store, node, board, batch_max=100))
     await assigned(store, 10)
-    yield "round", await cost(store, lambda: store.dispatch(node, board, batch_max=100))
-    yield "round without news", await cost(store, lambda: store.dispatch(node, board, batch_max=100))
+    yield "round", await cost(store, lambda: dispatch(store, node, board, batch_max=100))
+    yield "round without news", await cost(store, lambda: dispatch(store, node, board, batch_max=100))
     granted = [it for grant in await store.granted(node, 0) for it in grant.items if not it.job_id][-20:]
     ends = [an_end(it) for it in granted[:5]]
-    yield "finish items of assignments", await cost(store, lambda: store.finish(ends))
+    yield "finish items of assignments", await cost(store, lambda: finish(store, ends))
     ends = [*(an_end(it, "failed", "ready") for it in granted[5:10]), *(an_end(it) for it in granted[10:12])]
     starts = [a_start(it) for it in granted[12:15]]
-    yield "finish, retry and start", await cost(store, lambda: store.finish(ends, starts))
+    yield "finish, retry and start", await cost(store, lambda: finish(store, ends, starts))
     run_ids = sorted({it.run_id for it in granted[15:]})
-    yield "cancel runs of assignments", await cost(store, lambda: store.cancel(run_ids, rule=rule))
+    yield "cancel runs of assignments", await cost(store, lambda: store.transact(cancel, run_ids, rule=rule))
     yield "join", await cost(store, lambda: a_node(store, name="another"))
-    yield "drain", await cost(store, lambda: store.drain([Drain(name="another")]))
-    yield "leave", await cost(store, lambda: store.leave(node, rule=rule))
+    yield "drain", await cost(store, lambda: store.transact(drain, [Drain(name="another")]))
+    yield "leave", await cost(store, lambda: store.transact(leave, node, rule=rule))
 
 
 async def warm(store: Store) -> int:
     """Let this process have ids and lanes at hand, as one that has done all this before; returns a node."""
-    await store.set_limits([Limit(name=GLOBAL, cap=1000), Limit(name="quota:acme/default")])
+    await store.transact(set_limits, [Limit(name=GLOBAL, cap=1000), Limit(name="quota:acme/default")])
     node = await a_node(store, seats=500)
-    await store.fire([job.id for job in await due_jobs(store, 2, overlap=allow())], Fire())
+    await store.transact(fire, [job.id for job in await due_jobs(store, 2, overlap=allow())], Fire())
     await assigned(store, 2)
-    await store.finish([an_end(it) for it in await given(store, node)], rule=Advance())
+    await finish(store, [an_end(it) for it in await given(store, node)], rule=Advance())
     return node
 
 

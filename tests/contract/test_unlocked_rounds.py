@@ -21,7 +21,14 @@ from rota.model.work import GLOBAL, Limit, Rate
 from rota.ports import Store
 from rota.storage.sql.postgresql import round as unlocked
 from rota.storage.sql.postgresql.round import UnlockedRound
-from rota.storage.sql.store import SqlStore
+from rota.transactions.assign import assign
+from rota.transactions.cancel import cancel
+from rota.transactions.finish import finish
+from rota.transactions.fire import fire
+from rota.transactions.limits import all_limits, set_limits
+from rota.transactions.members import drain, leave
+from rota.transactions.rescue import rescue
+from rota.transactions.round import dispatch
 from tests.contract.conftest import Open
 from tests.factories import a_due_job, a_node, an_assignment, an_end, assigned
 
@@ -46,7 +53,7 @@ class Desk:
             return _real(*arguments)
 
         with patch.object(UnlockedRound, "write", write):
-            done = await self.store.dispatch(self.node, self.board, batch_max=100)
+            done = await dispatch(self.store, self.node, self.board, batch_max=100)
         assert between is None or happened, "void: this round was not made without the lock"
         return done
 
@@ -54,7 +61,7 @@ class Desk:
 @pytest.fixture
 async def desk(another: Open) -> Desk:
     store, other = await another(), await another()
-    await store.set_limits([Limit(name=GLOBAL, cap=100), Limit(name="quota:acme/default")])
+    await store.transact(set_limits, [Limit(name=GLOBAL, cap=100), Limit(name="quota:acme/default")])
     desk = Desk(store, other, await a_node(store, name="n1", seats=100))
     await desk.round()
     await assigned(store, 2)
@@ -71,7 +78,7 @@ async def test_the_first_round_is_made_under_the_lock_and_the_next_without(desk:
     assert (done.given, done.took_over, done.round) == (2, False, 2)
     granted = await desk.store.granted(desk.node, 1)
     assert [len(grant.items) for grant in granted] == [2]
-    await desk.store.finish([an_end(it) for it in granted[0].items])
+    await finish(desk.store, [an_end(it) for it in granted[0].items])
     again = await desk.round(nothing)
     assert (again.given, again.arrivals) == (0, 1)
 
@@ -85,13 +92,13 @@ async def test_a_round_that_finds_nothing_new_writes_nothing(desk: Desk) -> None
 
 
 async def test_a_cap_that_is_lowered_in_between_holds(desk: Desk) -> None:
-    done = await desk.round(lambda: desk.other.set_limits([Limit(name=GLOBAL, cap=1)]))
+    done = await desk.round(lambda: desk.other.transact(set_limits, [Limit(name=GLOBAL, cap=1)]))
     assert done.given == 1
     assert len([it for it in await desk.store.queued() if it.node_id is not None]) == 1
 
 
 async def test_a_node_that_is_drained_in_between_is_given_nothing(desk: Desk) -> None:
-    done = await desk.round(lambda: desk.other.drain([Drain(name="n1")]))
+    done = await desk.round(lambda: desk.other.transact(drain, [Drain(name="n1")]))
     assert done.given == 0
     assert {it.state for it in await desk.store.queued()} == {"ready"}
 
@@ -99,8 +106,8 @@ async def test_a_node_that_is_drained_in_between_is_given_nothing(desk: Desk) ->
 async def test_a_node_that_leaves_in_between_is_given_nothing(desk: Desk) -> None:
     """Nobody would look for items of a node that is gone."""
     second = await a_node(desk.store, name="n2", seats=500)  # it has the most free seats
-    await desk.other.assign(an_assignment(3))
-    done = await desk.round(lambda: desk.other.leave(second))
+    await assign(desk.other, an_assignment(3))
+    done = await desk.round(lambda: desk.other.transact(leave, second))
     assert done.given == 5
     assert {it.node_id for it in await desk.store.queued()} == {desk.node}
 
@@ -110,7 +117,7 @@ async def test_a_node_that_is_given_up_in_between_is_given_nothing(desk: Desk) -
 
     async def give_up() -> None:
         await desk.other.renew(second, lease_s=-60.0, busy=0.0)
-        assert await desk.other.rescue(second, 2, [], rule=Advance(), margin_s=1.0)
+        assert await desk.other.transact(rescue, second, 2, [], rule=Advance(), margin_s=1.0)
 
     assert (await desk.round(give_up)).given == 2
     assert {it.node_id for it in await desk.store.queued()} == {desk.node}
@@ -118,15 +125,15 @@ async def test_a_node_that_is_given_up_in_between_is_given_nothing(desk: Desk) -
 
 async def test_a_round_of_another_node_in_between_counts(desk: Desk) -> None:
     second, board = await a_node(desk.store, name="n2", group="gpu"), Rounds()
-    await desk.store.set_limits([Limit(name=GLOBAL, cap=1)])
+    await desk.store.transact(set_limits, [Limit(name=GLOBAL, cap=1)])
     await desk.round()
     (grant,) = [grant for node in (desk.node, second) for grant in await desk.store.granted(node, 0)]
-    await desk.store.finish([an_end(grant.items[0])])
+    await finish(desk.store, [an_end(grant.items[0])])
 
     async def give_another() -> None:
         urgent = an_assignment(1, group="gpu", start_at=await desk.other.now() - timedelta(hours=1))
-        await desk.other.assign(urgent)
-        assert (await desk.other.dispatch(second, board, batch_max=100)).given == 1
+        await assign(desk.other, urgent)
+        assert (await dispatch(desk.other, second, board, batch_max=100)).given == 1
 
     done = await desk.round(give_another)
     assert (done.given, done.took_over) == (0, True)
@@ -135,7 +142,7 @@ async def test_a_round_of_another_node_in_between_counts(desk: Desk) -> None:
 
 async def test_an_item_that_is_cancelled_in_between_is_not_given(desk: Desk) -> None:
     run = await assigned(desk.store, 1)
-    done = await desk.round(lambda: desk.other.cancel([run.id], rule=Advance()))
+    done = await desk.round(lambda: desk.other.transact(cancel, [run.id], rule=Advance()))
     assert done.given == 2
     granted = [it for grant in await desk.store.granted(desk.node, 1) for it in grant.items]
     assert run.id not in {it.run_id for it in granted}
@@ -143,7 +150,7 @@ async def test_an_item_that_is_cancelled_in_between_is_not_given(desk: Desk) -> 
 
 
 async def test_what_arrives_in_between_is_learned_by_the_next_round(desk: Desk) -> None:
-    assert (await desk.round(lambda: desk.other.assign(an_assignment(3)))).given == 2
+    assert (await desk.round(lambda: assign(desk.other, an_assignment(3)))).given == 2
     assert (await desk.round()).given == 3
 
 
@@ -159,7 +166,7 @@ async def test_a_write_that_loses_a_race_is_made_again_and_forgets_nothing(desk:
 
 
 async def test_a_board_with_a_rate_is_used_under_the_lock(desk: Desk) -> None:
-    await desk.store.set_limits([Limit(name="quota:acme/default", rate=Rate(max=1, period_s=60))])
+    await desk.store.transact(set_limits, [Limit(name="quota:acme/default", rate=Rate(max=1, period_s=60))])
     await desk.round()
     assert desk.board.is_rated
     assert len([it for it in await desk.store.queued() if it.node_id is not None]) == 1
@@ -169,11 +176,9 @@ async def test_the_start_of_an_item_that_brings_the_first_rate_is_remembered(des
     await desk.round()
     assert not desk.board.is_rated
     job = await a_due_job(desk.store, rate=Rate(max=1, period_s=3600.0))
-    await desk.store.fire([job.id], Fire())
+    await desk.store.transact(fire, [job.id], Fire())
     assert (await desk.round()).given == 1
-    assert isinstance(desk.store, SqlStore)
-    store = desk.store
-    known = await store._db.read(lambda conn: store._limits(conn, remembered=True))
+    known = await desk.store.look(all_limits)
     assert [len(limit.recent) for limit in known if limit.name == f"job:{job.id}"] == [1]
 
 

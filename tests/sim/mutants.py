@@ -39,6 +39,7 @@ from rota.sim.witness import WitnessStore
 from rota.transactions import finish as finish_module
 from rota.transactions import rescue as rescue_module
 from rota.transactions.decide import Decision, ReleasedRuns
+from rota.transactions.fire import fire
 from rota.transactions.plan import write_plan
 from rota.transactions.tx import Tx
 
@@ -96,7 +97,7 @@ def writes_plans(patch: pytest.MonkeyPatch) -> None:
     """A transaction of its own for what another one decided."""
 
     async def write_part(self: WitnessStore, plan: Plan) -> Committed:
-        return self.note_fired(await self.transact(lambda tx: _written(tx, plan)))
+        return await self.transact(_written, plan)
 
     patch.setattr(WitnessStore, "write_plan", write_part, raising=False)
 
@@ -116,7 +117,7 @@ def _written(tx: Tx, plan: Plan) -> Committed:
 def fires_from_memory_after_advancing(patch: pytest.MonkeyPatch) -> None:
     async def fire_batch(self: Scheduler, ids: Sequence[int]) -> dict[int, datetime | None]:
         rule = Part(advances)
-        done = await self._store.fire(ids, rule)
+        done = await self._store.transact(fire, ids, rule)
         await self._store.write_plan(inserts(rule.whole))  # type: ignore[attr-defined]
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
 
@@ -127,9 +128,9 @@ def fires_from_memory_after_advancing(patch: pytest.MonkeyPatch) -> None:
 def inserts_then_advances(patch: pytest.MonkeyPatch) -> None:
     async def fire_batch(self: Scheduler, ids: Sequence[int]) -> dict[int, datetime | None]:
         look = Part(nothing)
-        await self._store.fire(ids, look)
+        await self._store.transact(fire, ids, look)
         await self._store.write_plan(inserts(look.whole))  # type: ignore[attr-defined]
-        done = await self._store.fire(ids, Part(advances))
+        done = await self._store.transact(fire, ids, Part(advances))
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
 
     writes_plans(patch)
@@ -163,7 +164,7 @@ async def _fire_seen(self: WitnessStore, seen: Mapping[int, datetime]) -> Commit
         self.tables.put(tables.JOB, row._replace(next_fire_at=at_us, next_slot_at=at_us, settled_at=at_us - 1_000_000))
     known = {row.key for row in self.tables.rows(tables.RUN) if row.job_id in seen}
     rule = Part(lambda plan: msgspec.structs.replace(plan, runs=tuple(it for it in plan.runs if it.key not in known)))
-    done = self.note_fired(await super(WitnessStore, self).fire(list(seen), rule))
+    done = await self.transact(fire, list(seen), rule)
     for job_id, was in before.items():
         now = self.tables.get(tables.JOB, job_id)
         assert now is not None

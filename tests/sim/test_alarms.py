@@ -27,6 +27,12 @@ from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, 
 from rota.model.work import Retry
 from rota.sim.loop import SimClock, SimLoop, simulate
 from rota.storage.memory import MemoryStore
+from rota.transactions.alarms import raise_alarms, set_alarm_rule, settle_deliveries
+from rota.transactions.change import change
+from rota.transactions.finish import finish
+from rota.transactions.members import join
+from rota.transactions.rescue import rescue
+from rota.transactions.round import dispatch
 from tests.factories import a_definition, a_new_node, an_attempt, an_end, in_order
 from tests.sim.test_placement import SESSION_S, Town, jobs, town
 from tests.sim.test_scheduler import define
@@ -64,15 +70,10 @@ class Forgetful(MemoryStore):
             raise StoreUnavailable("it is away")
         return await super().alarm_rules()
 
-    async def raise_alarms(self, alarms: Any, ended: Any = ()) -> None:
-        if self.takes_no_alarms:
+    async def transact(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if (self.takes_no_alarms and work is raise_alarms) or (self.loses_marks and work is settle_deliveries):
             raise StoreUnavailable("it went away")
-        await super().raise_alarms(alarms, ended)
-
-    async def settle_deliveries(self, settled: Any) -> None:
-        if self.loses_marks and settled:
-            raise StoreUnavailable("it went away")
-        await super().settle_deliveries(settled)
+        return await super().transact(work, *args, **kwargs)
 
 
 class Office:
@@ -114,7 +115,7 @@ class Office:
         await asyncio.gather(task, return_exceptions=True)
 
     async def rule(self, name: str = "ops", **fields: Any) -> None:
-        await self.store.set_alarm_rule(AlarmRule(name=name, channel=MAIL, **fields))
+        await self.store.transact(set_alarm_rule, AlarmRule(name=name, channel=MAIL, **fields))
 
     async def close(self) -> None:
         for name in list(self._tasks):
@@ -146,7 +147,7 @@ def test_the_mails_of_a_claimer_that_holds_more_than_its_threshold_are_one_for_e
 
     async def main(place: Town) -> None:
         postman = Postman()
-        await place.store.set_alarm_rule(AlarmRule(name="ops", channel=MAIL, kinds=(AlarmKind.HELD_ABOVE,)))
+        await place.store.transact(set_alarm_rule, AlarmRule(name="ops", channel=MAIL, kinds=(AlarmKind.HELD_ABOVE,)))
         place.start("a")
         claimer = place.parts["a"].placer
         assert isinstance(claimer, ClaimPlacer)
@@ -179,7 +180,7 @@ def test_alarms_that_come_within_the_time_of_their_rule_are_one_message() -> Non
         await place.rule(merge_s=60.0)
         place.start("a")
         for n in range(30):
-            await place.store.raise_alarms([happening(place, str(n))])
+            await place.store.transact(raise_alarms, [happening(place, str(n))])
             await asyncio.sleep(1)
         assert place.told == []
         await asyncio.sleep(60)
@@ -194,7 +195,7 @@ def test_a_channel_that_hangs_and_one_that_fails_keep_nobody_waiting() -> None:
             await place.rule(name, merge_s=0.0)
         alarmer = place.start("a")
         for n in range(5):
-            await place.store.raise_alarms([happening(place, str(n))])
+            await place.store.transact(raise_alarms, [happening(place, str(n))])
             alarmer.wake()
             await asyncio.sleep(4)
         assert place.told == [("run_failed", 1)] * 5
@@ -216,7 +217,7 @@ def test_what_two_nodes_see_is_sent_once() -> None:
         for name in "abc":
             place.start(name)
         for n in range(20):
-            await place.store.raise_alarms([happening(place, str(n))])
+            await place.store.transact(raise_alarms, [happening(place, str(n))])
             await asyncio.sleep(1.3)
         await asyncio.sleep(10)
         assert sorted(it.first[0].key for it in place.postman.sent) == sorted(str(n) for n in range(20))
@@ -230,7 +231,7 @@ def test_a_node_that_dies_between_sending_and_marking_costs_one_more_message() -
         place.start("a")
         await asyncio.sleep(3)
         place.store.loses_marks = True
-        await place.store.raise_alarms([happening(place, "x")])
+        await place.store.transact(raise_alarms, [happening(place, "x")])
         await asyncio.sleep(10)
         assert len(place.postman.sent) == 1
         await place.kill("a")
@@ -250,7 +251,7 @@ def test_a_node_whose_mark_is_not_taken_marks_again_and_sends_no_more() -> None:
         await place.rule(merge_s=0.0)
         place.start("a")
         place.store.loses_marks = True
-        await place.store.raise_alarms([happening(place, "x")])
+        await place.store.transact(raise_alarms, [happening(place, "x")])
         await asyncio.sleep(LEASE_S / 2)
         place.store.loses_marks = False
         await asyncio.sleep(600)
@@ -322,7 +323,7 @@ def test_without_a_session_every_node_tries_and_still_one_sends() -> None:
         await place.rule(merge_s=0.0)
         for name in "ab":
             place.start(name, MemoryCoordinator(place.store.realm, place.store._clock, ttl_s=SESSION_S))
-        await place.store.raise_alarms([happening(place, "x")])
+        await place.store.transact(raise_alarms, [happening(place, "x")])
         await asyncio.sleep(20)
         assert place.told == [("run_failed", 1)]
 
@@ -338,12 +339,12 @@ def test_only_the_node_that_has_the_duty_looks_for_what_to_send() -> None:
             await coordinator.claim({"duty/alarms": "a"})
             place.start(name, coordinator)
         for n in range(10):
-            await place.store.raise_alarms([happening(place, str(n))])
+            await place.store.transact(raise_alarms, [happening(place, str(n))])
             await asyncio.sleep(3)
         assert [place.alarmers[name]._deliverer.sent for name in "ab"] == [10, 0]
         await place.kill("a")
         await coordinators[0].leave()
-        await place.store.raise_alarms([happening(place, "last")])
+        await place.store.transact(raise_alarms, [happening(place, "last")])
         await asyncio.sleep(20)
         assert place.alarmers["b"]._deliverer.sent == 1
 
@@ -372,13 +373,13 @@ def test_a_node_that_is_gone_and_comes_back_is_told_twice() -> None:
     async def main(place: Office) -> None:
         await place.rule(merge_s=0.0)
         place.start("a")
-        gone = await place.store.join(a_new_node("n"), lease_s=5.0)
+        gone = await place.store.transact(join, a_new_node("n"), lease_s=5.0)
         await asyncio.sleep(20)
         (node,) = (await place.store.nodes()).nodes
-        assert await place.store.rescue(gone.id, node.beat, [], rule=Advance(), margin_s=1.0)
+        assert await place.store.transact(rescue, gone.id, node.beat, [], rule=Advance(), margin_s=1.0)
         await asyncio.sleep(30)
         assert place.told == [("node_disconnected", 1)]
-        await place.store.join(a_new_node("n"), lease_s=10**6)
+        await place.store.transact(join, a_new_node("n"), lease_s=10**6)
         await asyncio.sleep(30)
         assert place.told == [("node_disconnected", 1), ("recovered", 1)]
 
@@ -424,10 +425,10 @@ def test_failures_reach_the_rules_of_their_scope_with_what_follows() -> None:
         definition = a_definition("nightly", tasks=(loud,), pause_after=1)
         await define(place.store, [definition])
         name = definition.full_name
-        await place.store.change([name], Start(name=name, key="x"))
-        node = await place.store.join(a_new_node(), lease_s=10**6)
-        (granted,) = in_order(await place.store.dispatch(node.id, Rounds(), batch_max=10))
-        await place.store.finish([an_end(granted, "failed", message="exit code 7")], rule=Advance())
+        await place.store.transact(change, [name], Start(name=name, key="x"))
+        node = await place.store.transact(join, a_new_node(), lease_s=10**6)
+        (granted,) = in_order(await dispatch(place.store, node.id, Rounds(), batch_max=10))
+        await finish(place.store, [an_end(granted, "failed", message="exit code 7")], rule=Advance())
         await asyncio.sleep(20)
         told = Counter((it.rule, str(it.kind)) for it in place.postman.sent)
         wanted = [("cluster", kind) for kind in ("run_failed", "exhausted", "job_paused")]
@@ -444,14 +445,14 @@ def test_a_job_that_works_again_after_failures_is_told_as_recovered_once() -> No
         place.start("a")
         definition = a_definition("nightly")
         await define(place.store, [definition])
-        node = await place.store.join(a_new_node(), lease_s=10**6)
+        node = await place.store.transact(join, a_new_node(), lease_s=10**6)
         rounds = Rounds()
 
         async def ends(outcome: str, key: str) -> list[tuple[str, int]]:
             before = len(place.told)
-            await place.store.change([definition.full_name], Start(name=definition.full_name, key=key))
-            (granted,) = in_order(await place.store.dispatch(node.id, rounds, batch_max=10))
-            await place.store.finish([an_end(granted, outcome)], rule=Advance())
+            await place.store.transact(change, [definition.full_name], Start(name=definition.full_name, key=key))
+            (granted,) = in_order(await dispatch(place.store, node.id, rounds, batch_max=10))
+            await finish(place.store, [an_end(granted, outcome)], rule=Advance())
             await asyncio.sleep(20)
             return place.told[before:]
 
@@ -474,13 +475,13 @@ def test_a_failing_job_that_is_deleted_fails_no_more() -> None:
         place.start("a")
         definition = a_definition("nightly")
         await define(place.store, [definition])
-        node = await place.store.join(a_new_node(), lease_s=10**6)
-        await place.store.change([definition.full_name], Start(name=definition.full_name, key="x"))
-        (granted,) = in_order(await place.store.dispatch(node.id, Rounds(), batch_max=10))
-        await place.store.finish([an_end(granted, "failed")], rule=Advance())
+        node = await place.store.transact(join, a_new_node(), lease_s=10**6)
+        await place.store.transact(change, [definition.full_name], Start(name=definition.full_name, key="x"))
+        (granted,) = in_order(await dispatch(place.store, node.id, Rounds(), batch_max=10))
+        await finish(place.store, [an_end(granted, "failed")], rule=Advance())
         await asyncio.sleep(20)
         assert [it.kind for it in await place.store.alarms(open_=True)] == [AlarmKind.JOB_FAILING]
-        await place.store.change([definition.full_name], Delete())
+        await place.store.transact(change, [definition.full_name], Delete())
         await asyncio.sleep(20)
         assert await place.store.alarms(open_=True) == ()
 

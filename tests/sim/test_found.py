@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from rota.loops.reconciler import Reconciler
 from rota.loops.scheduler import Scheduler
 from rota.loops.signals import Signals
 from rota.model.cluster import Handover, Peer
-from rota.model.node import Joined, NewNode
+from rota.model.node import NewNode
 from rota.sim.clocks import HostClock
 from rota.sim.history import History
 from rota.sim.loop import SimClock, SimLoop, dice, simulate
@@ -32,6 +33,8 @@ from rota.sim.plan import Mode, Placement, draw
 from rota.sim.runner import SimRunner
 from rota.sim.verdict import Case, verdict
 from rota.storage.memory import MemoryStore
+from rota.transactions.members import join
+from rota.transactions.round import dispatch
 from tests.factories import PLACE, a_definition, a_node, assigned
 from tests.sim.test_scheduler import define
 
@@ -43,12 +46,12 @@ class Mute(MemoryStore):
 
     joins = 0
 
-    async def join(self, node: NewNode, *, lease_s: float) -> Joined:
-        joined = await super().join(node, lease_s=lease_s)
-        self.joins += 1
-        if self.joins == 1:
+    async def transact(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        done = await super().transact(work, *args, **kwargs)
+        self.joins += work is join
+        if work is join and self.joins == 1:
             raise CommitUnknown("the reply was lost")
-        return joined
+        return done
 
 
 def a_process(incarnation: str) -> NewNode:
@@ -83,7 +86,7 @@ def test_what_was_given_back_as_unknown_does_not_begin_any_more() -> None:
         store = MemoryStore(clock, actor="test")
         node_id = await a_node(store, "a")
         await assigned(store, 1)
-        done = await store.dispatch(node_id, Rounds(), batch_max=10)
+        done = await dispatch(store, node_id, Rounds(), batch_max=10)
         live, identity, loader = AttemptsInHand(), Identity("a", node_id), Loader(store)
         reconciler = Reconciler(store, clock, identity, live, loader)
         attempts = (await loader.attempts(list(done.grants.values()))).attempts

@@ -17,6 +17,8 @@ from rota.loops.placer.session_keeper import SessionKeeper
 from rota.model.cluster import Drain, Drains, Peer, Role
 from rota.sim.loop import SimClock, SimLoop, simulate
 from rota.storage.memory import MemoryStore
+from rota.transactions.change import change
+from rota.transactions.members import drain, undrain
 from tests.factories import a_definition
 from tests.sim.test_scheduler import define
 
@@ -122,11 +124,11 @@ def test_one_on_the_offline_list_grabs_nothing_and_one_taken_off_it_grabs_after_
     """S0.31 to S0.33, S0.37."""
 
     async def main(store: Listed, coordinator: Recorder, claimer: ClaimPlacer, calls: list[str]) -> None:
-        await store.drain([Drain(name="a", roles=(Role.SCHEDULER,))])
+        await store.transact(drain, [Drain(name="a", roles=(Role.SCHEDULER,))])
         await asyncio.sleep(20)
         assert not [call for call in calls if call.startswith("claim jobs")]
         calls.clear()
-        await store.undrain(["a"], (Role.SCHEDULER,))
+        await store.transact(undrain, ["a"], (Role.SCHEDULER,))
         await notify(coordinator, SimClock(asyncio.get_running_loop(), 2), "drain")  # type: ignore[arg-type]
         await asyncio.sleep(1)
         assert calls.index("read the offline list") < calls.index("claim jobs/1")
@@ -147,7 +149,7 @@ def test_a_job_that_comes_is_acquired_and_one_that_goes_is_released() -> None:
         told = [call for call in calls if not call.startswith("read")]
         assert told[:3] == ["claim jobs/2", "schedule", "update live/a n=2 M=1 X=2 N=3"]
         calls.clear()
-        await store.change([new.full_name], Delete())
+        await store.transact(change, [new.full_name], Delete())
         claimer.wake()
         await asyncio.sleep(1)
         told = [call for call in calls if not call.startswith("read")]

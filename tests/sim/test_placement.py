@@ -25,6 +25,7 @@ from rota.model.plan import RunFilter
 from rota.model.trigger import Every
 from rota.sim.loop import SimClock, SimLoop, simulate
 from rota.storage.memory import MemoryStore
+from rota.transactions.members import drain, undrain
 from tests.factories import a_definition, allow
 from tests.sim.test_scheduler import define
 
@@ -206,16 +207,16 @@ def test_a_drained_scheduler_gives_up_its_jobs_in_small_batches_and_can_be_calle
         assert isinstance(a, ClaimPlacer)
         assert isinstance(b, ClaimPlacer)
         assert len(a.held) == 200
-        await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,))])
+        await place.store.transact(drain, [Drain(name="a", roles=(Role.SCHEDULER,))])
         a.wake()
         while len(a.held) == 200:
             await asyncio.sleep(0.05)
         assert 100 <= len(a.held) < 200
-        await place.store.undrain(["a"], (Role.SCHEDULER,))
+        await place.store.transact(undrain, ["a"], (Role.SCHEDULER,))
         a.wake()
         await asyncio.sleep(20)
         assert len(a.held) == len(b.held) == 200
-        await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,))])
+        await place.store.transact(drain, [Drain(name="a", roles=(Role.SCHEDULER,))])
         await asyncio.sleep(30)
         assert (len(a.held), len(b.held)) == (0, 400)
         place.kill("a")
@@ -241,7 +242,7 @@ def test_jobs_whose_runs_are_not_over_stay_until_the_deadline() -> None:
         assert isinstance(a, ClaimPlacer)
         running = {run.job_id for run in await place.store.runs(RunFilter(limit=10**9))}
         deadline_at = place.clock.wall() + timedelta(seconds=60)
-        await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,), deadline_at=deadline_at)])
+        await place.store.transact(drain, [Drain(name="a", roles=(Role.SCHEDULER,), deadline_at=deadline_at)])
         await asyncio.sleep(40)
         assert a.held
         assert a.held <= running
@@ -257,7 +258,7 @@ def test_a_scheduler_that_shall_keep_some_is_back_when_it_has_no_more() -> None:
         place.start("a")
         await asyncio.sleep(10)
         place.start("b")
-        await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
+        await place.store.transact(drain, [Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
         await asyncio.sleep(30)
         a, b = place.parts["a"].placer, place.parts["b"].placer
         assert isinstance(a, ClaimPlacer)
@@ -351,7 +352,7 @@ def test_what_a_scheduler_gives_up_it_does_not_take_back_though_others_are_slow_
         at_once, later = slow.listen, asyncio.get_running_loop().call_later
         slow.listen = lambda folder, wake: at_once(folder, lambda: later(1.5, wake))  # type: ignore[method-assign]
         await asyncio.sleep(3)
-        await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
+        await place.store.transact(drain, [Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
         await notify(place.parts["a"].coordinator, place.clock, "drain")
         await asyncio.sleep(30)
         held = {
@@ -368,7 +369,7 @@ def test_a_scheduler_that_nobody_can_relieve_is_back_after_a_session() -> None:
         await jobs(place, 20, every_s=10**6)
         place.start("a")
         await asyncio.sleep(10)
-        await place.store.drain([Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
+        await place.store.transact(drain, [Drain(name="a", roles=(Role.SCHEDULER,), keep=15)])
         await asyncio.sleep(40)
         a = place.parts["a"].placer
         assert isinstance(a, ClaimPlacer)

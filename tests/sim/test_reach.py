@@ -11,6 +11,8 @@ from rota.model.states import ItemState
 from rota.model.work import Limit
 from rota.sim.loop import SimClock, SimLoop, simulate
 from rota.storage.memory import MemoryStore
+from rota.transactions.assign import assign
+from rota.transactions.limits import set_limits
 from tests.factories import a_node, an_assignment
 
 
@@ -46,17 +48,17 @@ class Pair:
 def test_a_node_that_is_cut_off_from_who_could_run_what_waits_leaves_the_rounds_to_it() -> None:
     async def main(loop: SimLoop) -> None:
         pair = Pair(loop)
-        await pair.store.set_limits([Limit(name="quota:acme/default")])
+        await pair.store.transact(set_limits, [Limit(name="quota:acme/default")])
         await pair.start("a")
         await pair.start("b")
         pair.dispatchers["a"].leave_out(frozenset({pair.ids["b"]}))
         pair.dispatchers["b"].leave_out(frozenset({pair.ids["a"]}))
-        await pair.store.assign(an_assignment(1, group="a"))
+        await assign(pair.store, an_assignment(1, group="a"))
         await asyncio.sleep(1)
         assert (pair.dispatchers["a"].given, pair.dispatchers["b"].given) == (1, 0)
         for number in range(1, 6):  # in turn what only the one and only the other can run
             for name in ("b", "a"):
-                await pair.store.assign(an_assignment(1, group=name))
+                await assign(pair.store, an_assignment(1, group=name))
                 await asyncio.sleep(12)
             assert await pair.waiting() == 0
             assert {name: it.given for name, it in pair.dispatchers.items()} == {"a": 1 + number, "b": number}
@@ -68,11 +70,11 @@ def test_a_node_that_is_cut_off_from_who_could_run_what_waits_leaves_the_rounds_
 def test_a_node_that_reaches_all_keeps_the_rounds() -> None:
     async def main(loop: SimLoop) -> None:
         pair = Pair(loop)
-        await pair.store.set_limits([Limit(name="quota:acme/default")])
+        await pair.store.transact(set_limits, [Limit(name="quota:acme/default")])
         await pair.start("a")
         await pair.start("b")
         for name in ("b", "a", "nobody"):
-            await pair.store.assign(an_assignment(1, group=name))
+            await assign(pair.store, an_assignment(1, group=name))
             await asyncio.sleep(5)
         assert (pair.dispatchers["a"].given, pair.dispatchers["b"].given) == (2, 0)
         pair.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,11 +15,12 @@ from rota.core.define import Apply
 from rota.errors import CommitUnknown, StoreUnavailable
 from rota.loops.scheduler import Scheduler
 from rota.model.job import Definition, Misfire, MisfirePolicy, Overlap, OverlapPolicy
-from rota.model.plan import Committed, Rule, RunFilter, Upcoming
+from rota.model.plan import Committed, RunFilter, Upcoming
 from rota.model.run import Run
 from rota.model.trigger import Every
 from rota.sim.loop import EPOCH, SimClock, SimLoop, simulate
 from rota.storage.memory import MemoryStore
+from rota.transactions.change import change
 from tests.factories import a_definition, allow, cron, put
 
 
@@ -40,9 +41,9 @@ class Unreliable:
         await self._clock.sleep(self._clock.chance() * 0.02)
         return seen
 
-    async def fire(self, job_ids: Sequence[int], rule: Rule) -> Committed:
+    async def transact(self, work: Callable[..., Committed], /, *args: Any) -> Committed:
         await self._request()
-        done = await self._store.fire(job_ids, rule)
+        done = await self._store.transact(work, *args)
         await self._clock.sleep(self._clock.chance() * 0.02)
         if self._clock.chance() < self._fault:
             self.lost_replies += 1
@@ -57,7 +58,7 @@ class Unreliable:
 
 
 async def define(store: MemoryStore, definitions: Sequence[Definition]) -> None:
-    await store.change([it.full_name for it in definitions], Apply(definitions=tuple(definitions)))
+    await store.transact(change, [it.full_name for it in definitions], Apply(definitions=tuple(definitions)))
 
 
 async def all_runs(store: MemoryStore) -> tuple[Run, ...]:

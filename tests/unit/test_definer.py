@@ -44,7 +44,7 @@ CONFIG = DefinitionsConfig(path="jobs", watch_s=1, sweep_s=60)
 
 def applying(control: Control) -> Any:
     async def apply(definitions: Sequence[Definition], loaded: Loaded) -> Any:
-        return await control.apply(definitions, sources_of(loaded))
+        return await control.jobs.apply(definitions, sources_of(loaded))
 
     return apply
 

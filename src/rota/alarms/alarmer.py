@@ -24,6 +24,7 @@ from rota.loops.outage import Outage
 from rota.loops.store_time import StoreTime
 from rota.model.alarm import AlarmRule
 from rota.ports import Clock, Courier, Store
+from rota.transactions.alarms import raise_alarms, sort_alarms
 
 LOOK_S = 2.0
 IDLE_S = 5.0
@@ -98,8 +99,8 @@ class Alarmer(Loop):
         back = not lost and self._coordinator_away is not False  # at first, what an earlier incarnation has begun
         notes = self.pending.take()
         try:
-            if rules:
-                await self._store.raise_alarms(notes, [self.pending.coordinator_key] if back else ())
+            if rules and (notes or back):
+                await self._store.transact(raise_alarms, notes, [self.pending.coordinator_key] if back else ())
         except BaseException:
             self.pending.put_back(notes)
             raise
@@ -111,8 +112,10 @@ class Alarmer(Loop):
         if not new:
             return
         told = await self._describer.described(new)
-        await self._store.raise_alarms([it for it in told if not it.id])
-        await self._store.sort_alarms([(it, chosen(rules, it)) for it in told if it.id])
+        if found := [it for it in told if not it.id]:
+            await self._store.transact(raise_alarms, found)
+        if known := [(it, chosen(rules, it)) for it in told if it.id]:
+            await self._store.transact(sort_alarms, known)
         if len(told) > len(new) or len(new) == SORT_MAX:
             self.wake()
 

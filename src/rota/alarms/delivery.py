@@ -17,6 +17,7 @@ from rota.alarms.rules import Parcel, again_s
 from rota.errors import Undelivered
 from rota.model.alarm import AlarmRule, Settled
 from rota.ports import Courier, Store
+from rota.transactions.alarms import settle_deliveries, take_deliveries
 
 SENDS_MAX = 16
 CARRY_S = 45.0
@@ -47,13 +48,14 @@ class Deliverer:
             rule = rules[parcel.message.rule]
             if rule.name in self._under_way or len(self._under_way) >= SENDS_MAX:
                 continue
-            if await self._store.take_deliveries(parcel.deliveries, lease_s=LEASE_S):
+            if await take_deliveries(self._store, parcel.deliveries, lease_s=LEASE_S):
                 self._under_way[rule.name] = asyncio.create_task(self._carry(rule, parcel))
 
     async def settle(self) -> None:
         """Write what became of messages. What could not be written is kept."""
         settled = tuple(self._settled)
-        await self._store.settle_deliveries(settled)
+        if settled:
+            await self._store.transact(settle_deliveries, settled)
         del self._settled[: len(settled)]
 
     async def close(self) -> None:

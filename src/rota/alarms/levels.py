@@ -15,6 +15,7 @@ from rota.model.alarm import Alarm, AlarmKind, AlarmRule
 from rota.model.plan import JobFilter, RunFilter
 from rota.model.states import JobState, RunState
 from rota.ports import Clock, Store
+from rota.transactions.alarms import raise_alarms
 
 LOOK_S = 5.0
 UNOWNED_S = 5.0
@@ -54,7 +55,8 @@ class LevelWatcher:
                 present, over = present + unowned, over + owned
         over += await self._working_again(open_)
         changed = levels(open_, present, over)
-        await self._store.raise_alarms(changed.begun, changed.ended)
+        if changed.begun or changed.ended:
+            await self._store.transact(raise_alarms, changed.begun, changed.ended)
 
     async def _working_again(self, open_: Sequence[Alarm]) -> list[str]:
         """The keys of jobs that were failing and work again, or are there no more; of many, some at a time."""

@@ -32,6 +32,7 @@ from rota.model.plan import JobFilter
 from rota.model.value import Value
 from rota.model.work import CAPACITY, GLOBAL, Limit
 from rota.ports import Clock, Store
+from rota.transactions.limits import set_limits
 
 
 class DispatchFigures(Value, frozen=True, kw_only=True):
@@ -80,7 +81,7 @@ async def measure(store: Store, url: str, clock: Clock, wish: DispatchWish, prog
     conn = await connect(url)
     try:
         history = await top_up(conn, wish.history, micros(await store.now()), progress)
-        await store.set_limits(wish.crowd.limits)
+        await store.transact(set_limits, wish.crowd.limits)
         with tempfile.TemporaryDirectory(prefix="rota-bench-") as folder:
             plan = FleetPlan(url=url, nodes=wish.nodes, seats=wish.seats, folder=folder)
             phases = Phases(store, clock, plan, conn, offer, wish, progress)
@@ -89,9 +90,9 @@ async def measure(store: Store, url: str, clock: Clock, wish: DispatchWish, prog
     finally:
         await judge.clear(conn, offer.run_ids)
         await conn.close()
-        await store.set_limits([Limit(name=GLOBAL, cap=CAPACITY)], removed=list(wish.crowd.quotas))
+        await store.transact(set_limits, [Limit(name=GLOBAL, cap=CAPACITY)], removed=list(wish.crowd.quotas))
         made = [Action(job.definition.full_name, "delete") for job in await store.named([NOOP, STAMP])]
-        await Control(store, clock).prune(made)  # not by hand: the next benchmark makes them again
+        await Control(store, clock).jobs.prune(made)  # not by hand: the next benchmark makes them again
     return _figures(url, wish, found | {"void": calibration.void, "calibration": calibration})
 
 

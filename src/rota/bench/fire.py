@@ -47,13 +47,13 @@ async def fire_herd(
     slot_at = await _slot_after(store, jobs)
     definitions = list(_herd(jobs, slot_at, clock.token()[:8]))
     for start in range(0, jobs, CHUNK):
-        await control.apply(definitions[start : start + CHUNK])
+        await control.jobs.apply(definitions[start : start + CHUNK])
         progress("making jobs", min(start + CHUNK, jobs), jobs)
     if await store.now() >= slot_at:
         raise Refused("this store is too slow to make so many jobs before they are due; try fewer")
     lateness = await _fire(store, clock, jobs, slot_at, progress, patience_s)
     lost, doubled = await _judge(store, definitions, slot_at)
-    await control.delete([it.full_name for it in definitions])
+    await control.jobs.delete([it.full_name for it in definitions])
     return _figures(jobs, lateness, lost, doubled)
 
 

@@ -10,6 +10,7 @@ from rota.model.job import JobName, handler_name
 from rota.model.value import Value
 from rota.model.work import ASSIGN_MAX, GLOBAL, Assignment, Limit, NewTask, Work, quota_limit
 from rota.ports import Clock, Store
+from rota.transactions.assign import assign
 
 NOOP = JobName("default", "bench", "noop")
 STAMP = JobName("default", "bench", "stamp")
@@ -128,5 +129,5 @@ class Offer:
         )
 
     async def _assign(self, wanted: Assignment) -> None:
-        run = await self._store.assign(wanted)
+        run = await assign(self._store, wanted)
         self.run_ids.append(run.id)

@@ -31,8 +31,8 @@ def doctor(ctx: click.Context, repair: bool) -> int:
     may pass by itself is looked at twice, a session apart. Ends with 7 if there is an error."""
 
     async def work(session: Session) -> Examined:
-        done = await session.control.repair() if repair else ()
-        return await patiently(session.clock, "examining", session.control.doctor()), done
+        done = await session.control.doctor.repair() if repair else ()
+        return await patiently(session.clock, "examining", session.control.doctor.findings()), done
 
     found, done = ask(ctx, work, coordinated=True)
     bad = any(it.severity is Severity.ERROR for it in found)

@@ -27,7 +27,7 @@ def dump(ctx: click.Context, output: Path | None) -> None:
     found = {name: "***" if it.setting.is_secret and it.value else it.value for name, it in settings(ctx).items()}
 
     async def work(session: Session) -> dict[str, Any]:
-        return await session.control.dump(found, hosts=[socket.gethostname(), socket.getfqdn()])
+        return await session.control.dump.make(found, hosts=[socket.gethostname(), socket.getfqdn()])
 
     whole = {"version": metadata.version("rota"), **ask(ctx, work, coordinated=True)}
     if output is None:

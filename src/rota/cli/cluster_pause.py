@@ -23,11 +23,7 @@ def pause(ctx: click.Context, tenant: str | None, project: str | None) -> None:
     """Let nothing fire until resumed. It lasts, over restarts too. What was fired goes on, and jobs can be triggered by
     hand; slots that fall into the pause follow the misfire policy of their job afterwards."""
     scope = _scope(tenant, project)
-
-    async def work(session: Session) -> tuple[Hold, ...]:
-        return await session.control.hold(*scope)
-
-    held = ask(ctx, work)
+    held = ask(ctx, lambda session: session.control.holds.hold(*scope))
     said(ctx, paused_shape(*scope, held), f"{_name(scope)} is paused")
 
 
@@ -40,7 +36,7 @@ def resume(ctx: click.Context, tenant: str | None, project: str | None) -> None:
     scope = _scope(tenant, project)
 
     async def work(session: Session) -> tuple[bool, tuple[Hold, ...]]:
-        return await session.control.unhold(*scope), await session.control.holds()
+        return await session.control.holds.unhold(*scope), await session.control.holds.all()
 
     was, held = ask(ctx, work)
     still = f"; still paused: {', '.join(map(str, held))}" if held else ""

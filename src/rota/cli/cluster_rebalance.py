@@ -27,12 +27,12 @@ def rebalance(ctx: click.Context, dry_run: bool, no_wait: bool, within: float) -
     """Share the jobs out evenly, by weight. Each goes to a named receiver, for whom it is kept; none moves twice."""
 
     async def work(session: Session) -> Rebalanced:
-        seen, plan = await session.control.rebalance(dry_run=dry_run)
+        seen, plan = await session.control.cluster.rebalance(dry_run=dry_run)
         if dry_run or no_wait or not plan.shifts:
             return seen, plan, 0
         total = len(plan.shifts)
         with Progress(session.clock, "moving jobs", total=total) as bar:
-            there = await session.control.arrived(
+            there = await session.control.cluster.arrived(
                 plan.shifts, lambda done: bar.say(f"{done} of {total} have arrived", done), within
             )
         return seen, plan, there

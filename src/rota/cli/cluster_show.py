@@ -29,8 +29,8 @@ def show(ctx: click.Context) -> None:
     (K), spare, margin, jobs without an owner, hand-overs on their way, drained nodes, what is paused."""
 
     async def work(session: Session) -> tuple[ClusterFacts, dict[int, JobName]]:
-        seen = await session.control.cluster()
-        return seen, await session.control.job_names([*seen.unowned[:FIRST], *list(seen.going)[:FIRST]])
+        seen = await session.control.cluster.facts()
+        return seen, await session.control.cluster.job_names([*seen.unowned[:FIRST], *list(seen.going)[:FIRST]])
 
     seen, names = ask(ctx, work, coordinated=True)
     if as_json(ctx):

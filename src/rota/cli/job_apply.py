@@ -50,20 +50,20 @@ def apply(
 
     async def work(session: Session) -> tuple[list[Action], bool]:
         control, repository_name = session.control, session.config.definitions.repository
-        loaded = await patiently(session.clock, "loading definitions", control.load(paths, repository_name))
+        loaded = await patiently(session.clock, "loading definitions", control.jobs.load(paths, repository_name))
         if loaded.problems:
             raise InvalidInput(loaded.problems)
         sources = sources_of(loaded, take_over=take_over, by_hand=True)
-        plan = await control.plan(loaded.definitions, sources)
+        plan = await control.jobs.plan(loaded.definitions, sources)
         _refuse(plan)
-        orphans = await control.orphans(loaded.definitions, sources, repository_name) if prune else []
+        orphans = await control.jobs.orphans(loaded.definitions, sources, repository_name) if prune else []
         if not as_json(ctx):
             _show([*plan, *orphans])
         if dry_run or all(it.action == "nothing" for it in [*plan, *orphans]):
             return [*plan, *orphans], False
         _confirm([*plan, *orphans], yes=yes or as_json(ctx))
-        done = await patiently(session.clock, "storing jobs", control.apply(loaded.definitions, sources))
-        await control.prune(orphans)
+        done = await patiently(session.clock, "storing jobs", control.jobs.apply(loaded.definitions, sources))
+        await control.jobs.prune(orphans)
         return [*done, *orphans], True
 
     plan, applied = ask(ctx, work, flags={"definitions.repository": repository})

@@ -18,7 +18,6 @@ from rota.control.shapes.runs import run_shape
 from rota.control.shapes.values import short
 from rota.model.job import Job, JobName
 from rota.model.plan import RunFilter
-from rota.model.run import Run
 from rota.model.states import RunState
 
 LIVE_MAX = 1000
@@ -30,11 +29,7 @@ LIVE_MAX = 1000
 def pause(ctx: click.Context, names: tuple[str, ...]) -> None:
     """Fire nothing of these jobs until they are resumed. What runs goes on."""
     wanted = names_of(names)
-
-    async def work(session: Session) -> list[Job]:
-        return await session.control.pause(wanted)
-
-    _tell(ctx, ask(ctx, work))
+    _tell(ctx, ask(ctx, lambda session: session.control.jobs.pause(wanted)))
 
 
 @click.command(cls=Command)
@@ -43,11 +38,7 @@ def pause(ctx: click.Context, names: tuple[str, ...]) -> None:
 def resume(ctx: click.Context, names: tuple[str, ...]) -> None:
     """Fire these jobs again, from their first instant after now. What was missed while paused is not owed."""
     wanted = names_of(names)
-
-    async def work(session: Session) -> list[Job]:
-        return await session.control.resume(wanted)
-
-    _tell(ctx, ask(ctx, work))
+    _tell(ctx, ask(ctx, lambda session: session.control.jobs.resume(wanted)))
 
 
 @click.command(cls=Command)
@@ -60,13 +51,13 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
 
     async def work(session: Session) -> list[Job]:
         for name in wanted:
-            await session.control.job(name)
+            await session.control.jobs.get(name)
         if not as_json(ctx):
             for name in wanted:
                 say(await _consequence(session, name))
         if not (yes or as_json(ctx)) and sys.stdin.isatty() and sys.stdout.isatty():
             click.confirm(f"Delete {count(len(wanted), 'job')}?", abort=True)
-        return await session.control.delete(wanted)
+        return await session.control.jobs.delete(wanted)
 
     _tell(ctx, ask(ctx, work))
 
@@ -80,11 +71,7 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
 def trigger(ctx: click.Context, name: str, pairs: tuple[str, ...], text: str | None, key: str | None) -> None:
     """Start a run of a job now, under its overlap policy. Works for paused jobs too."""
     wanted, params = job_name(name), params_of(text, pairs)
-
-    async def work(session: Session) -> Run:
-        return await session.control.trigger(wanted, params, key)
-
-    run = ask(ctx, work)
+    run = ask(ctx, lambda session: session.control.jobs.trigger(wanted, params, key))
     if as_json(ctx):
         say_json(run_shape(run, wanted))
     else:

@@ -8,7 +8,7 @@ from rota.cli.lazy import Command, Seconds
 from rota.cli.output import said
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
-from rota.control import Released, Shift, Transfer, job_name
+from rota.control import Shift, Transfer, job_name
 from rota.control.shapes.jobs import claimed_shape, released_shape
 
 WAIT_S = 30.0
@@ -29,10 +29,12 @@ def claim(ctx: click.Context, name: str, node: str | None, force: bool, no_wait:
     wanted = job_name(name)
 
     async def work(session: Session) -> tuple[Transfer, bool]:
-        given = await session.control.claim(wanted, node=node, force=force)
+        given = await session.control.cluster.claim(wanted, node=node, force=force)
         shift = Shift(job_id=given.job_id, giver=given.giver or "", receiver=given.receiver)
         with Progress(session.clock, f"{wanted} goes to {given.receiver}") as bar:
-            there = await session.control.arrived([shift], lambda _: bar.say("under way"), 0.0 if no_wait else within)
+            there = await session.control.cluster.arrived(
+                [shift], lambda _: bar.say("under way"), 0.0 if no_wait else within
+            )
         return given, bool(there)
 
     given, there = ask(ctx, work, coordinated=True)
@@ -54,11 +56,7 @@ def _words(name: str, given: Transfer, there: bool) -> str:
 def release(ctx: click.Context, name: str) -> None:
     """End the claim of a job's owner, so that whoever may takes it; that may be the same again."""
     wanted = job_name(name)
-
-    async def work(session: Session) -> Released:
-        return await session.control.release(wanted)
-
-    done = ask(ctx, work, coordinated=True)
+    done = ask(ctx, lambda session: session.control.cluster.release(wanted), coordinated=True)
     text = (
         f"{wanted} has no owner; whoever may takes it"
         if done.owner is None

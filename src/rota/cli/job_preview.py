@@ -32,7 +32,7 @@ def preview(ctx: click.Context, name: str, count: int, path: str | None) -> None
     if path is None:
 
         async def work(session: Session) -> tuple[Definition, tuple[Preview, ...]]:
-            job, coming = await session.control.preview(wanted, count)
+            job, coming = await session.control.jobs.preview(wanted, count)
             return job.definition, coming
 
         definition, coming = ask(ctx, work)
@@ -51,13 +51,13 @@ async def _of_file(name: JobName, count: int, path: str) -> tuple[Definition, tu
     from rota.wiring import unstored
 
     control = unstored()
-    loaded = await control.load([path])
+    loaded = await control.jobs.load([path])
     found = [it for it in loaded.definitions if it.full_name == name]
     if not found and loaded.problems:
         raise InvalidInput(loaded.problems)
     if not found:
         raise NotFound(f"there is no job {name} in {path}")
-    return found[0], control.preview_of(found[0], count)
+    return found[0], control.jobs.preview_of(found[0], count)
 
 
 def _row(it: Preview) -> tuple[str, str, Text]:

@@ -48,7 +48,7 @@ def list_(ctx: click.Context, tenant: str | None, project: str | None, state: st
     wanted = JobFilter(tenant=tenant, project=project, states=states, limit=limit + 1)
 
     async def work(session: Session) -> tuple[datetime, tuple[Job, ...]]:
-        return await session.store.now(), await session.control.jobs(wanted)
+        return await session.store.now(), await session.control.jobs.find(wanted)
 
     now, jobs = ask(ctx, work)
     if as_json(ctx):
@@ -86,10 +86,10 @@ def show(ctx: click.Context, name: str) -> None:
     wanted = job_name(name)
 
     async def work(session: Session) -> None:
-        job = await session.control.job(wanted)
-        runs = await session.control.runs(RunFilter(job=wanted, limit=5))
+        job = await session.control.jobs.get(wanted)
+        runs = await session.control.runs.find(RunFilter(job=wanted, limit=5))
         history = await session.store.events(job_id=job.id, limit=10)
-        holds = await session.control.holds_on(wanted)
+        holds = await session.control.holds.on(wanted)
         if as_json(ctx):
             say_json(job_detail_shape(job, holds, history))
         else:

@@ -54,7 +54,7 @@ def drain(
     wanted, roles = list(dict.fromkeys(names)), _roles(role, release)
 
     async def work(session: Session) -> Seen:
-        await session.control.drain(wanted, roles=roles, release=release, deadline_s=deadline, force=force)
+        await session.control.nodes.drain(wanted, roles=roles, release=release, deadline_s=deadline, force=force)
         if wait and not (left := await _until_drained(session, wanted, roles, within)).is_none:
             raise Refused(f"{_left(left)} after {within:g} s; the nodes stay on the offline list")
         return await _seen(session)
@@ -72,7 +72,7 @@ def undrain(ctx: click.Context, names: tuple[str, ...], role: str | None) -> Non
     wanted = list(dict.fromkeys(names))
 
     async def work(session: Session) -> Seen:
-        await session.control.undrain(wanted, roles=_roles(role, None))
+        await session.control.nodes.undrain(wanted, roles=_roles(role, None))
         return await _seen(session)
 
     _tell(ctx, wanted, ask(ctx, work, coordinated=True))
@@ -88,7 +88,7 @@ def _roles(role: str | None, release: int | None) -> tuple[Role, ...]:
 
 async def _until_drained(session: Session, names: Sequence[str], roles: Collection[Role], within_s: float) -> Load:
     with Progress(session.clock, "draining") as bar:
-        return await session.control.drained(names, roles, lambda load: bar.say(_left(load)), within_s)
+        return await session.control.nodes.drained(names, roles, lambda load: bar.say(_left(load)), within_s)
 
 
 def _left(load: Load) -> str:
@@ -97,7 +97,7 @@ def _left(load: Load) -> str:
 
 async def _seen(session: Session) -> Seen:
     """How the nodes stand now, and in which roles they are on the list."""
-    states = {it.joined.name: str(it.state) for it in (await session.control.nodes()).nodes}
+    states = {it.joined.name: str(it.state) for it in (await session.control.nodes.find()).nodes}
     return states, {it.name: it.roles for it in (await session.store.drains()).drains}
 
 

@@ -33,7 +33,11 @@ def list_(ctx: click.Context, gone: bool) -> None:
 
     async def work(session: Session) -> tuple[Members, Mapping[int, int], tuple[Peer, ...]]:
         control = session.control
-        return await control.nodes(gone=gone), await control.seats_taken(), await control.former_schedulers()
+        return (
+            await control.nodes.find(gone=gone),
+            await control.nodes.seats_taken(),
+            await control.nodes.former_schedulers(),
+        )
 
     members, taken, peers = ask(ctx, work, coordinated=gone)
     known = {it.joined.name for it in members.nodes}

@@ -23,8 +23,8 @@ def cancel(ctx: click.Context, run_ids: tuple[int, ...]) -> None:
     wanted = list(dict.fromkeys(run_ids))
 
     async def work(session: Session) -> tuple[Cancellation, dict[int, JobName]]:
-        done = await session.control.cancel(wanted)
-        return done, await session.control.names(done.runs)
+        done = await session.control.runs.cancel(wanted)
+        return done, await session.control.runs.names(done.runs)
 
     cancelled, names = ask(ctx, work)
     if as_json(ctx):
@@ -47,8 +47,8 @@ def retry(ctx: click.Context, run_id: int, same_version: bool) -> None:
     """Run an ended run again, with its parameters and its slot, under the overlap policy of its job."""
 
     async def work(session: Session) -> tuple[Run, dict[int, JobName]]:
-        run = await session.control.retry(run_id, same_version=same_version)
-        return run, await session.control.names([run])
+        run = await session.control.runs.retry(run_id, same_version=same_version)
+        return run, await session.control.runs.names([run])
 
     run, names = ask(ctx, work)
     if as_json(ctx):

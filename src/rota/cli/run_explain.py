@@ -8,7 +8,7 @@ from rota.cli.arguments import RUN_ID
 from rota.cli.format import count, number
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, facts, say, say_json, table
-from rota.cli.session import Session, ask
+from rota.cli.session import ask
 from rota.control import Explained, Reason
 from rota.control.shapes.runs import explained_shape
 
@@ -22,11 +22,7 @@ def explain(ctx: click.Context, run_id: int) -> None:
     """Say, for every item of a run that has not ended, what it waits for or where it runs.
 
     Of a run that has failed: why."""
-
-    async def work(session: Session) -> Explained:
-        return await session.control.explain(run_id)
-
-    told = ask(ctx, work)
+    told = ask(ctx, lambda session: session.control.runs.explain(run_id))
     if as_json(ctx):
         say_json(explained_shape(told))
         return

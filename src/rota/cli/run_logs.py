@@ -32,7 +32,7 @@ def logs(ctx: click.Context, run_id: int, follow: bool, item: int | None, attemp
 
     async def work(session: Session) -> None:
         said = False
-        async for piece in session.control.logs(run_id, item=item, attempt=attempt, follow=follow):
+        async for piece in session.control.logs.read(run_id, item=item, attempt=attempt, follow=follow):
             show(piece)
             said = True
         show.close()

@@ -48,8 +48,8 @@ def list_(ctx: click.Context, job: str | None, state: str | None, limit: int, be
     )
 
     async def work(session: Session) -> tuple[tuple[Run, ...], dict[int, JobName]]:
-        runs = await session.control.runs(wanted)
-        return runs, await session.control.names(runs)
+        runs = await session.control.runs.find(wanted)
+        return runs, await session.control.runs.names(runs)
 
     runs, names = ask(ctx, work)
     if as_json(ctx):
@@ -86,11 +86,7 @@ def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool)
 @click.pass_context
 def show(ctx: click.Context, run_id: int) -> None:
     """Show a run: its items and where they are, the attempts that are over, and its history."""
-
-    async def work(session: Session) -> RunDetail:
-        return await session.control.run(run_id)
-
-    detail = ask(ctx, work)
+    detail = ask(ctx, lambda session: session.control.runs.detail(run_id))
     if as_json(ctx):
         say_json(run_detail_shape(detail))
     else:

@@ -94,11 +94,11 @@ async def _apply(session: Session, path: str) -> None:
     from rota.control import sources_of
 
     loaded = await patiently(
-        session.clock, "loading definitions", session.control.load([path], session.config.definitions.repository)
+        session.clock, "loading definitions", session.control.jobs.load([path], session.config.definitions.repository)
     )
     if loaded.problems:
         raise InvalidInput(loaded.problems)
-    for it in await session.control.apply(loaded.definitions, sources_of(loaded)):
+    for it in await session.control.jobs.apply(loaded.definitions, sources_of(loaded)):
         if it.action == "refuse":
             continue  # the node says so
         log.info(DONE[it.action], job=str(it.name))

@@ -13,6 +13,7 @@ from rota.cli.output import say
 from rota.cli.serve import Stopping
 from rota.cli.session import Session
 from rota.cli.view import Picture, render
+from rota.control.runs import as_seen
 from rota.core.masking import without_passwords
 from rota.errors import StoreUnavailable
 from rota.model.job import Job, JobName
@@ -87,13 +88,13 @@ class Watch:
             now = await store.now()
             at = self._session.clock.monotonic()
             jobs = await store.jobs(JobFilter(limit=JOBS_MAX))
-            runs = await control.as_seen(await store.runs(RunFilter(limit=RUNS_MAX)))
+            runs = await as_seen(store, await store.runs(RunFilter(limit=RUNS_MAX)))
             self._names |= {job.id: job.definition.full_name for job in jobs}
             if any(run.job_id and run.job_id not in self._names for run in runs):
-                self._names |= await control.names(runs)
+                self._names |= await control.runs.names(runs)
             self._last |= {run.job_id: run for run in reversed(runs)}
             for job in [job for job in jobs if job.id not in self._last][:LOOKUPS_MAX]:
-                found = await control.as_seen(await store.runs(RunFilter(job=job.definition.full_name, limit=1)))
+                found = await as_seen(store, await store.runs(RunFilter(job=job.definition.full_name, limit=1)))
                 self._last[job.id] = found[0] if found else None
         except StoreUnavailable as fault:
             self._trouble = str(fault)

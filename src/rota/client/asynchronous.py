@@ -95,7 +95,7 @@ class AsyncClient:
         timeout_s (120), lost_max, hold_s, concurrency, resources. The same key assigns once.
         """
         control = await self._asked()
-        return await control.assign(
+        return await control.assignments.assign(
             tenant,
             numbers,
             infos,
@@ -110,7 +110,7 @@ class AsyncClient:
 
     async def call(self, name: JobName, call: Call, arguments: Sequence[Mapping[str, Any]]) -> Assigned:
         """Send calls of a task: what `delay` and `map` of a task do."""
-        return await (await self._asked()).call(name, call, arguments)
+        return await (await self._asked()).calls.send(name, call, arguments)
 
     async def wait(
         self, run_id: int, item_ids: Sequence[int], within_s: float | None = None, *, what: str = ""
@@ -125,7 +125,7 @@ class AsyncClient:
         except TimeoutError:
             raise TimeoutError(f"{what} did not end within {within_s:g} s: the store does not answer") from None
         if self._results is None:
-            self._results = control.results()
+            self._results = control.calls.results()
         ended = asyncio.gather(*(self._results.ended(it) for it in item_ids))
         try:
             if until is None and not await _within(ended, SAY_S):
@@ -142,15 +142,15 @@ class AsyncClient:
     ) -> Answer:
         """Report the end of an item (S2.20). With its token it counts for that attempt only; without one only while the
         first attempt is under way. `failed` says what went wrong; then the retry policy decides."""
-        return await (await self._asked()).finish(item, token, result=result, failed=failed)
+        return await (await self._asked()).assignments.finish(item, token, result=result, failed=failed)
 
     async def extend(self, item: int | str, seconds: float, token: int | None = None) -> datetime | None:
         """Give an item so much time from now; says until when. None: it is not under way any more."""
-        return await (await self._asked()).extend(item, seconds, token)
+        return await (await self._asked()).assignments.extend(item, seconds, token)
 
     async def set_capacity(self, cap: int) -> Limit:
         """How many items may execute at a time in the whole cluster (S2.18)."""
-        return await (await self._asked()).set_capacity(cap)
+        return await (await self._asked()).limits.set_capacity(cap)
 
     async def create_tenant(
         self,
@@ -165,7 +165,7 @@ class AsyncClient:
         control = await self._asked()
         if await _known(control, name, quota):
             raise Refused(f"tenant {name} has a quota {quota} already; change it with update_tenant")
-        return await control.set_quota(name, quota, cap=cap, weight=weight, rate=rate)
+        return await control.limits.set_quota(name, quota, cap=cap, weight=weight, rate=rate)
 
     async def update_tenant(
         self,
@@ -180,32 +180,32 @@ class AsyncClient:
         control = await self._asked()
         if not await _known(control, name, quota):
             raise NotFound(f"tenant {name} has no quota {quota}; make it with create_tenant")
-        return await control.set_quota(name, quota, cap=cap, weight=weight, rate=rate)
+        return await control.limits.set_quota(name, quota, cap=cap, weight=weight, rate=rate)
 
     async def remove_tenant(self, name: str, *, cancel: bool = False) -> Removed:
         """Forget a tenant. Refused while it has unfinished items, unless they shall be cancelled."""
-        return await (await self._asked()).remove_tenant(name, cancel=cancel)
+        return await (await self._asked()).limits.remove_tenant(name, cancel=cancel)
 
     async def tenants(self) -> list[QuotaState]:
         """All quotas of all tenants, with what is ready and what runs."""
-        return await (await self._asked()).quotas()
+        return await (await self._asked()).limits.quotas()
 
     async def trigger(self, job: str, params: Mapping[str, Any] | None = None, *, key: str | None = None) -> RunView:
         """Start a run of a job now; the same key starts it once."""
         control = await self._asked()
-        return seen(await control.run((await control.trigger(name_of(job), params or {}, key)).id))
+        return seen(await control.runs.detail((await control.jobs.trigger(name_of(job), params or {}, key)).id))
 
     async def cancel(self, *run_ids: int) -> Cancellation:
         """Cancel what of these runs has not started; ask the rest to stop."""
-        return await (await self._asked()).cancel(run_ids)
+        return await (await self._asked()).runs.cancel(run_ids)
 
     async def run(self, run_id: int) -> RunView:
         """A run and its items, with their results."""
-        return seen(await (await self._asked()).run(run_id))
+        return seen(await (await self._asked()).runs.detail(run_id))
 
     async def explain(self, run_id: int) -> Explained:
         """Why a run waits, or where it is."""
-        return await (await self._asked()).explain(run_id)
+        return await (await self._asked()).runs.explain(run_id)
 
     async def _asked(self) -> Control:
         """The open store, fit for use."""
@@ -246,7 +246,7 @@ async def _why(control: Control, run_id: int) -> str:
     """Why a run has not ended, in one line; whoever waits for it is not stopped by a store that cannot say."""
     try:
         async with asyncio.timeout(WHY_S):
-            reasons = (await control.explain(run_id)).reasons
+            reasons = (await control.runs.explain(run_id)).reasons
     except (RotaError, TimeoutError) as error:
         return one_line(f"the store does not say why: {str(error) or 'it does not answer'}", length=WHY_MAX)
     texts = list(dict.fromkeys(it.text for it in reasons))
@@ -254,4 +254,6 @@ async def _why(control: Control, run_id: int) -> str:
 
 
 async def _known(control: Control, tenant: str, quota: str) -> bool:
-    return any((it.tenant, it.quota) == (tenant, quota) and it.limit is not None for it in await control.quotas())
+    return any(
+        (it.tenant, it.quota) == (tenant, quota) and it.limit is not None for it in await control.limits.quotas()
+    )

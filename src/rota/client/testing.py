@@ -99,7 +99,7 @@ class Kit:
 
     def explain(self, run_id: int) -> list[str]:
         """Why a run waits, in words."""
-        found = self._engine.run(self._control.explain(run_id))
+        found = self._engine.run(self._control.runs.explain(run_id))
         return [reason.text for reason in found.reasons]
 
     async def _open(self) -> None:
@@ -107,7 +107,7 @@ class Kit:
         for app in self._apps:
             found = app.definitions(self.now.date())
             sources = {"/".join(it.full_name): app.source for it in found if app.source}
-            await self._control.apply(found, Sources(by_name=sources))
+            await self._control.jobs.apply(found, Sources(by_name=sources))
         await self._engine.settle()
 
     async def _pass(self, seconds: float) -> None:
@@ -117,7 +117,7 @@ class Kit:
             await self._engine.settle()
 
     async def _triggered(self, name: str, params: dict[str, Any]) -> Any:
-        run = await self._control.trigger(job_name(name), params)
+        run = await self._control.jobs.trigger(job_name(name), params)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while run.state.live:
@@ -126,9 +126,9 @@ class Kit:
                     if run.state.live:
                         await self._engine.changed()
         except TimeoutError:
-            told = await self._control.explain(run.id)
+            told = await self._control.runs.explain(run.id)
             raise RunFailed(f"{name} does not come to an end: {told.reasons[0].text}") from None
-        detail = await self._control.run(run.id)
+        detail = await self._control.runs.detail(run.id)
         if run.state is RunState.SUCCEEDED:
             return seen(detail).result
         reason = seen(detail).message or (f"({run.reason})" if run.reason else "")
@@ -141,11 +141,11 @@ class Kit:
 
     async def _runs(self, name: str | None) -> list[KitRun]:
         wanted = RunFilter(job=None if name is None else job_name(name), limit=RUNS_MAX)
-        found = [await self._control.run(run.id) for run in await self._control.runs(wanted)]
+        found = [await self._control.runs.detail(run.id) for run in await self._control.runs.find(wanted)]
         return [seen(detail) for detail in reversed(found)]
 
     async def _would_fire(self, until: datetime) -> list[tuple[datetime, str]]:
-        jobs = await self._control.jobs(JobFilter(states=(JobState.ENABLED,), limit=RUNS_MAX))
+        jobs = await self._control.jobs.find(JobFilter(states=(JobState.ENABLED,), limit=RUNS_MAX))
         return sorted((due, str(job.definition.full_name)) for job in jobs for due in _coming(job, self.now, until))
 
 

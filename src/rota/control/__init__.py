@@ -1,27 +1,30 @@
-"""What a person or a client may ask of rota. The command line, the SDK and, later, REST only translate to these verbs.
+"""What a person or a client may ask of rota. The command line and the SDK only translate to this.
 
 Every request may be repeated. One whose answer was lost is repeated here.
 """
 
 from __future__ import annotations
 
-from rota.control.alarms import AlarmVerbs, RuleState
-from rota.control.assigning import Answer, Assigned, AssignedItem
-from rota.control.calling import CallVerbs, Results
-from rota.control.cluster import ClusterVerbs, Released, Transfer
-from rota.control.doctor import DoctorVerbs
-from rota.control.dump import DumpVerbs
-from rota.control.holding import HoldVerbs
-from rota.control.jobs import Action, JobVerbs, sources_of
-from rota.control.limits import KEEP, AnyRate, Keep, LimitVerbs, QuotaState, Removed
-from rota.control.logs import LogPiece, LogVerbs
-from rota.control.nodes import Load, NodeVerbs
-from rota.control.runs import Cancellation, Explained, RunDetail, RunVerbs
+from rota.control.alarms import AlarmControl, RuleState
+from rota.control.assigning import Answer, AssignControl, Assigned, AssignedItem
+from rota.control.calling import CallControl, Results
+from rota.control.cluster import ClusterControl, Released, Transfer
+from rota.control.doctor import DoctorControl
+from rota.control.dump import DumpControl
+from rota.control.holding import HoldControl
+from rota.control.jobs import Action, JobControl, sources_of
+from rota.control.limits import KEEP, AnyRate, Keep, LimitControl, QuotaState, Removed
+from rota.control.logs import LogControl, LogPiece
+from rota.control.nodes import Load, NodeControl
+from rota.control.patience import patient
+from rota.control.runs import Cancellation, Explained, RunControl, RunDetail
+from rota.control.survey import ClusterSurvey
 from rota.core.cluster import ClusterFacts, Rebalance, Shift
 from rota.core.explain import Reason
 from rota.core.findings import Finding, Severity
 from rota.model.job import JobName
 from rota.model.work import Rate
+from rota.ports import Clock, Coordinator, LogStore, Store
 
 __all__ = [
     "CAP_MAX",
@@ -59,20 +62,27 @@ __all__ = [
 CAP_MAX = 1_000_000
 
 
-class Control(
-    JobVerbs,
-    RunVerbs,
-    LimitVerbs,
-    CallVerbs,
-    NodeVerbs,
-    ClusterVerbs,
-    HoldVerbs,
-    DoctorVerbs,
-    DumpVerbs,
-    AlarmVerbs,
-    LogVerbs,
-):
-    """All verbs of operators and clients. They need a store; those about the cluster need a coordinator too."""
+class Control:
+    """All that operators and clients may ask, by family. It needs a store; what is about the cluster needs a
+    coordinator too."""
+
+    def __init__(
+        self, store: Store, clock: Clock, logs: LogStore | None = None, coordinator: Coordinator | None = None
+    ) -> None:
+        store = patient(store, clock)
+        survey = ClusterSurvey(store, None if coordinator is None else patient(coordinator, clock))
+        self.alarms = AlarmControl(store, clock)
+        self.jobs = JobControl(store, clock, self.alarms)
+        self.runs = RunControl(store)
+        self.logs = LogControl(store, clock, logs)
+        self.assignments = AssignControl(store, clock)
+        self.calls = CallControl(store, clock, self.assignments)
+        self.limits = LimitControl(store)
+        self.holds = HoldControl(store)
+        self.nodes = NodeControl(store, clock, survey)
+        self.cluster = ClusterControl(store, clock, survey)
+        self.doctor = DoctorControl(store, clock, survey)
+        self.dump = DumpControl(store, survey)
 
 
 def job_name(text: str) -> JobName:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rota.alarms.rules import message
-from rota.control.retrying import Retrying
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.alarm import CLUSTER, LATE_S, MERGE_S, Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Delivery
 from rota.model.job import Definition, JobName, job_scope
 from rota.model.value import digest
-from rota.ports import Courier
+from rota.ports import Clock, Courier, Store
+from rota.transactions.alarms import remove_alarm_rule, set_alarm_rule
 
 LATEST_MAX = 1000
 
@@ -27,10 +26,14 @@ class RuleState(NamedTuple):
     last: Delivery | None = None
 
 
-class AlarmVerbs(Retrying):
+class AlarmControl:
     """What may be asked about alarms."""
 
-    async def set_alarm(
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def set(
         self,
         channel: str,
         to: str | Sequence[str],
@@ -56,63 +59,63 @@ class AlarmVerbs(Retrying):
         way = Channel(kind=channel, to=found.pop(channel), secret=found.pop("secret", ""))
         if way.kind == ChannelKind.JOB:
             who = JobName(*way.to[0].split("/"))
-            if not await self._again(lambda: self._store.named([who])):
+            if not await self._store.named([who]):
                 raise NotFound(f"there is no job {who}")
         if name is not None:
             await self._refuse_defined(name)
         rule = await self._signed(AlarmRule(channel=way, **{"name": _own_name(scope, way), **found}))
-        return await self._again(lambda: self._store.set_alarm_rule(rule))
+        return await self._store.transact(set_alarm_rule, rule)
 
-    async def alarm_states(self) -> list[RuleState]:
+    async def states(self) -> list[RuleState]:
         """Return every rule with the state of its deliveries."""
-        rules = await self._again(self._store.alarm_rules)
-        latest = (await self._again(lambda: self._store.deliveries(pending=False, limit=LATEST_MAX))).deliveries
+        rules = await self._store.alarm_rules()
+        latest = (await self._store.deliveries(pending=False, limit=LATEST_MAX)).deliveries
         return [_state(rule, [it for it in latest if it.rule == rule.name]) for rule in rules]
 
-    async def told_alarms(self, *, limit: int = 100) -> tuple[tuple[Alarm, ...], dict[int, list[Delivery]]]:
+    async def told(self, *, limit: int = 100) -> tuple[tuple[Alarm, ...], dict[int, list[Delivery]]]:
         """The newest alarms, but for levels whose beginning nobody is told, and their deliveries by the alarm's id."""
-        found = await self._again(lambda: self._store.alarms(limit=2 * limit))
+        found = await self._store.alarms(limit=2 * limit)
         alarms = tuple(it for it in found if it.kind is not AlarmKind.JOB_FAILING)[:limit]
-        latest = (await self._again(lambda: self._store.deliveries(pending=False, limit=LATEST_MAX))).deliveries
+        latest = (await self._store.deliveries(pending=False, limit=LATEST_MAX)).deliveries
         by_alarm: dict[int, list[Delivery]] = {}
         for it in latest:
             by_alarm.setdefault(it.alarm.id, []).append(it)
         return alarms, by_alarm
 
-    async def remove_alarm(self, name: str) -> None:
+    async def remove(self, name: str) -> None:
         """Remove a rule. Raises Refused for a rule of a job's definition: it is removed in the definition."""
         await self._rule(name)
         await self._refuse_defined(name)
-        await self._again(lambda: self._store.remove_alarm_rule(name))
+        await self._store.transact(remove_alarm_rule, name)
 
-    async def test_alarm(self, name: str, courier: Courier) -> str:
+    async def test(self, name: str, courier: Courier) -> str:
         """Send a test through the channel of a rule, from this host, and return the answer. Raises `Undelivered`."""
         rule = await self._rule(name)
-        now = await self._again(self._store.now)
+        now = await self._store.now()
         text = f"this is a test of the rule {name}"
         alarm = Alarm(key=f"test:{self._clock.token()}", kind=AlarmKind.TEST, at=now, scope=rule.scope, text=text)
         return await courier.send(rule, message(name, [alarm]))
 
-    async def align_alarms(self, definitions: Sequence[Definition], gone: Sequence[JobName] = ()) -> None:
+    async def align(self, definitions: Sequence[Definition], gone: Sequence[JobName] = ()) -> None:
         """Set and remove rules so that each job has those of its definition."""
         wanted = {rule.name: rule for it in definitions for rule in it.alarm_rules}
         scopes = {job_scope(name) for name in (*(it.full_name for it in definitions), *gone)}
-        known = {it.name: it for it in await self._again(self._store.alarm_rules) if it.defined and it.scope in scopes}
+        known = {it.name: it for it in await self._store.alarm_rules() if it.defined and it.scope in scopes}
         for rule in wanted.values():
             if rule.name not in known or not _same_rule(rule, known[rule.name]):
                 signed = await self._signed(rule)
-                await self._again(partial(self._store.set_alarm_rule, signed))
+                await self._store.transact(set_alarm_rule, signed)
         for name in known.keys() - wanted.keys():
-            await self._again(partial(self._store.remove_alarm_rule, name))
+            await self._store.transact(remove_alarm_rule, name)
 
     async def _refuse_defined(self, name: str) -> None:
-        rules = {rule.name: rule for rule in await self._again(self._store.alarm_rules)}
+        rules = {rule.name: rule for rule in await self._store.alarm_rules()}
         if name in rules and rules[name].defined:
             job = rules[name].scope.removeprefix("job/")
             raise Refused(f"the rule {name} belongs to the definition of the job {job}; change its alarms there")
 
     async def _rule(self, name: str) -> AlarmRule:
-        rules = {rule.name: rule for rule in await self._again(self._store.alarm_rules)}
+        rules = {rule.name: rule for rule in await self._store.alarm_rules()}
         if name not in rules:
             raise NotFound(f"there is no alarm rule {name}; see: rota alarm list")
         return rules[name]
@@ -123,7 +126,7 @@ class AlarmVerbs(Retrying):
 
         if rule.channel.secret or not is_signed(rule.channel.kind):
             return rule
-        known = {it.name: it.channel for it in await self._again(self._store.alarm_rules)}.get(rule.name)
+        known = {it.name: it.channel for it in await self._store.alarm_rules()}.get(rule.name)
         secret = known.secret if known is not None and known.secret else self._clock.token()
         return msgspec.structs.replace(rule, channel=msgspec.structs.replace(rule.channel, secret=secret))
 

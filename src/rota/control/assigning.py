@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rota.control.retrying import Retrying
 from rota.core.advance import Advance
 from rota.core.notice import notices
 from rota.core.retry import after
@@ -23,6 +22,9 @@ from rota.model.moment import micros
 from rota.model.run import Item
 from rota.model.states import ItemState, Outcome
 from rota.model.work import MESSAGE_MAX, RESULT_MAX, Assignment, Queued, Retry, Work, token_of
+from rota.ports import Clock, Store
+from rota.transactions.assign import assign
+from rota.transactions.finish import extend, finish
 
 ID_MAX = 2**63 - 1
 UNDER_WAY = (ItemState.ASSIGNED, ItemState.RUNNING)
@@ -61,8 +63,12 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
-class AssignVerbs(Retrying):
+class AssignControl:
     """What a client may ask."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
 
     async def assign(
         self,
@@ -106,11 +112,12 @@ class AssignVerbs(Retrying):
         if wanted.start_at is None and wanted.end_at is not None:
             wanted = await self._from_now_on(wanted, is_repeatable=key is not None)
         must_exist = (wanted.work.tenant, wanted.work.quota) != ("default", "default")
-        return await self._assigned(wanted, quota_must_exist=must_exist)
+        return await self.assigned(wanted, quota_must_exist=must_exist)
 
-    async def _assigned(self, wanted: Assignment, *, quota_must_exist: bool) -> Assigned:
-        run = await self._again(lambda: self._store.assign(wanted, quota_must_exist=quota_must_exist))
-        items = await self._again(lambda: self._store.items(run.id))
+    async def assigned(self, wanted: Assignment, *, quota_must_exist: bool) -> Assigned:
+        """Make the run of an assignment that was checked."""
+        run = await assign(self._store, wanted, quota_must_exist=quota_must_exist)
+        items = await self._store.items(run.id)
         return Assigned(run.id, tuple(AssignedItem(item.id, item.number or "") for item in items))
 
     async def finish(
@@ -121,7 +128,7 @@ class AssignVerbs(Retrying):
         decides."""
         item_id, end = _item_id(item), _reported(result, failed)
         claimed = _claimed(token)
-        return await self._again(lambda: self._finish(item_id, claimed, end))
+        return await self._finish(item_id, claimed, end)
 
     async def extend(self, item: int | str, seconds: float, token: int | None = None) -> datetime | None:
         """Give an item that is finished from outside more time, counted from now; says until when. None: it is not
@@ -138,11 +145,11 @@ class AssignVerbs(Retrying):
         if queued is None:
             return None
         await self._refuse_own(queued)
-        return await self._again(lambda: self._store.extend(item_id, queued.attempt, seconds))
+        return await self._store.transact(extend, item_id, queued.attempt, seconds)
 
     async def _from_now_on(self, wanted: Assignment, *, is_repeatable: bool) -> Assignment:
         """Refuse an end that has passed. With a key, though, it may be a repetition of a call that came in time."""
-        now = await self._again(self._store.now)
+        now = await self._store.now()
         assert wanted.end_at is not None
         if wanted.end_at >= now:
             return wanted
@@ -157,26 +164,26 @@ class AssignVerbs(Retrying):
         work = await self._refuse_own(queued)
         written = _end(queued, end, work.retry, self._clock.chance())
         told = await self._notices(written, work) if work.notify and end.outcome is not Outcome.SUCCEEDED else []
-        done = await self._store.finish([written], rule=Advance(), notices={item_id: told})
+        done = await finish(self._store, [written], rule=Advance(), notices={item_id: told})
         return await self._too_late(item_id, claimed, end) if item_id in done.stale else Answer.FINISHED
 
     async def _under_way(self, item_id: int, claimed: _Claim) -> Queued | None:
         """Return the item if this attempt is under way and has not timed out; otherwise None."""
-        found = await self._again(lambda: self._store.queued(item_ids=[item_id]))
+        found = await self._store.queued(item_ids=[item_id])
         if not found or not claimed(found[0].round, found[0].attempt) or found[0].state not in UNDER_WAY:
             return None
         expires_at = found[0].expires_at
-        if expires_at is not None and await self._again(self._store.now) >= expires_at:
+        if expires_at is not None and await self._store.now() >= expires_at:
             return None
         return found[0]
 
     async def _notices(self, end: ItemEnd, work: Work) -> list[Assignment]:
-        (item,) = (await self._again(lambda: self._store.loads([end.item_id]))).items
+        (item,) = (await self._store.loads([end.item_id])).items
         return notices(end, work, item.number, item.info)
 
     async def _refuse_own(self, queued: Queued) -> Work:
         """Only items of assignments without a handler are finished from outside. Says what they share."""
-        runs = await self._again(lambda: self._store.runs_of([queued.run_id]))
+        runs = await self._store.runs_of([queued.run_id])
         work = runs[0].work if runs else None
         if work is None or work.handler is not None:
             raise Refused(
@@ -187,10 +194,10 @@ class AssignVerbs(Retrying):
     async def _too_late(self, item_id: int, claimed: _Claim, end: _Reported) -> Answer:
         """What to answer when nothing was changed. A report that was made already, and counted, is told so: its answer
         may have been lost."""
-        items = (await self._again(lambda: self._store.loads([item_id]))).items
+        items = (await self._store.loads([item_id])).items
         if not items:
             return Answer.UNKNOWN
-        ended = await self._again(lambda: self._store.attempts(items[0].run_id))
+        ended = await self._store.attempts(items[0].run_id)
         mine = [it for it in ended if it.item_id == item_id and claimed(it.round, it.attempt)]
         repeated = bool(mine) and mine[0].outcome is end.outcome and _same_end(items[0], end)
         return Answer.FINISHED if repeated else Answer.STALE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rota.control.assigning import Assigned, AssignVerbs
+from rota.control.assigning import AssignControl, Assigned
 from rota.errors import InvalidInput, NotFound, Refused, StoreUnavailable
 from rota.model.job import JobName
 from rota.model.run import Item
@@ -28,10 +28,15 @@ LONGEST_HEARD_S = 2.0
 READ_MAX = 1000
 
 
-class CallVerbs(AssignVerbs):
+class CallControl:
     """What a caller of tasks may ask."""
 
-    async def call(self, name: JobName, call: Call, arguments: Sequence[Mapping[str, Json]]) -> Assigned:
+    def __init__(self, store: Store, clock: Clock, assignments: AssignControl) -> None:
+        self._store = store
+        self._clock = clock
+        self._assignments = assignments
+
+    async def send(self, name: JobName, call: Call, arguments: Sequence[Mapping[str, Json]]) -> Assigned:
         """Make one run, with one item for each set of arguments. The job need not be stored, unless it has a cap or a
         rate: that is counted by the job."""
         from rota.definitions.requests import run_key
@@ -50,7 +55,9 @@ class CallVerbs(AssignVerbs):
             tasks=tuple(NewTask(number=f"{token}.{n}", info=dict(it)) for n, it in enumerate(arguments)),
             start_at=call.start_at,
         )
-        sent = await self._assigned(await self._timed(wanted, call), quota_must_exist=work.quota != "default")
+        sent = await self._assignments.assigned(
+            await self._timed(wanted, call), quota_must_exist=work.quota != "default"
+        )
         if len(sent.items) != len(arguments):
             raise Refused(
                 f"the key {key} was used before, for {len(sent.items)} calls of {name} in run {sent.id}; these are "
@@ -63,7 +70,7 @@ class CallVerbs(AssignVerbs):
         return Results(self._store, self._clock)
 
     async def _job_id(self, name: JobName) -> int:
-        found = await self._again(lambda: self._store.named([name]))
+        found = await self._store.named([name])
         if not found:
             raise Refused(
                 f"{name} has a cap or a rate, which its job counts, and the job is not stored yet; start a node that "
@@ -75,7 +82,7 @@ class CallVerbs(AssignVerbs):
         """Return the assignment with its start and end, which the call counts from now, by the store's clock."""
         if not call.start_in_s and not call.start_within_s:
             return wanted
-        start_at = wanted.start_at or await self._again(self._store.now) + timedelta(seconds=call.start_in_s)
+        start_at = wanted.start_at or await self._store.now() + timedelta(seconds=call.start_in_s)
         end_at = start_at + timedelta(seconds=call.start_within_s)
         return msgspec.structs.replace(wanted, start_at=start_at, end_at=end_at)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
-from rota.control.survey import Surveying
+from rota.control.survey import ClusterSurvey
 from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
 from rota.coordinators.recipes.notice import notify
 from rota.core.cluster import ClusterFacts, Rebalance, Shift, claim_objections, idlest, rebalance
@@ -14,6 +13,9 @@ from rota.errors import NotFound, Refused
 from rota.model.cluster import Handover, Placement, Role
 from rota.model.folders import JOBS
 from rota.model.job import Job, JobName
+from rota.model.plan import JobFilter
+from rota.ports import Clock, Store
+from rota.transactions.members import undrain
 
 LOOK_S = 0.25
 TRIES = 20
@@ -36,12 +38,26 @@ class Released(NamedTuple):
     owner: str | None
 
 
-class ClusterVerbs(Surveying):
-    """What may be asked of placement `claim`."""
+class ClusterControl:
+    """What may be asked of the cluster, and of placement `claim`."""
+
+    def __init__(self, store: Store, clock: Clock, survey: ClusterSurvey) -> None:
+        self._store = store
+        self._clock = clock
+        self._survey = survey
+
+    async def facts(self) -> ClusterFacts:
+        """Return the schedulers, the jobs and their owners."""
+        return await self._survey.facts()
+
+    async def job_names(self, job_ids: Sequence[int]) -> dict[int, JobName]:
+        """Return the names of jobs, by id."""
+        wanted = JobFilter(ids=tuple(job_ids), limit=max(len(job_ids), 1))
+        return {job.id: job.definition.full_name for job in await self._store.jobs(wanted)}
 
     async def rebalance(self, *, dry_run: bool = False) -> tuple[ClusterFacts, Rebalance]:
         """Share the jobs out evenly, by weight: write down who gives which jobs to whom. The schedulers do it."""
-        facts = await self.cluster()
+        facts = await self.facts()
         _refuse_other(facts, "there is nothing to rebalance")
         plan = rebalance(facts)
         if not dry_run:
@@ -54,7 +70,7 @@ class ClusterVerbs(Surveying):
         """Wait until all jobs have arrived or were deleted, or time is up. Returns how many have arrived."""
         until_s = self._clock.monotonic() + within_s
         while True:
-            facts = await self.cluster()
+            facts = await self.facts()
             there = sum(facts.owners.get(it.job_id) == it.receiver or it.job_id not in facts.jobs for it in shifts)
             tell(there)
             if there == len(shifts) or self._clock.monotonic() >= until_s:
@@ -64,7 +80,7 @@ class ClusterVerbs(Surveying):
     async def claim(self, name: JobName, *, node: str | None = None, force: bool = False) -> Transfer:
         """Give a job to a scheduler, by default to the idlest. Refused if that has its limit of jobs or is drained;
         with `force` it takes the job above its limit, and is taken off the offline list."""
-        job, facts = await self._placed(name), await self.cluster()
+        job, facts = await self._placed(name), await self.facts()
         _refuse_other(facts, "nobody can claim a job")
         receiver = node or idlest(facts)
         if receiver is None or facts.peer(receiver) is None:
@@ -74,7 +90,7 @@ class ClusterVerbs(Surveying):
         owner = facts.owners.get(job.id)
         undrained = receiver in facts.drained
         if undrained:
-            await self._again(lambda: self._store.undrain([receiver], (Role.SCHEDULER,)))
+            await self._store.transact(undrain, [receiver], (Role.SCHEDULER,))
             await self._notify("drain")
         if owner != receiver:
             giver = receiver if owner is None or facts.peer(owner) is None else owner
@@ -83,18 +99,18 @@ class ClusterVerbs(Surveying):
 
     async def release(self, name: JobName) -> Released:
         """End the claim of a job. Any scheduler that may claim it takes it."""
-        job, facts = await self._placed(name), await self.cluster()
+        job, facts = await self._placed(name), await self.facts()
         _refuse_other(facts, "there is no claim to end")
-        entry = await self._entry(f"{JOBS}/{job.id}")
+        entry = await self._survey.entry(f"{JOBS}/{job.id}")
         if entry is None:
             return Released(job.id, None)
-        ended = await self._again(partial(self._coordination.delete, entry.key, entry.version))
+        ended = await self._survey.coordination.delete(entry.key, entry.version)
         await self._notify("release")
         return Released(job.id, entry.value if ended else None)
 
     async def _placed(self, name: JobName) -> Job:
         """Return the job of that name. Raises Refused if it does not fire by itself, and so needs no owner."""
-        found = await self._again(lambda: self._store.named([name]))
+        found = await self._store.named([name])
         if not found:
             raise NotFound(f"there is no job {name}; see: rota job list")
         if not found[0].is_placed:
@@ -106,15 +122,15 @@ class ClusterVerbs(Surveying):
     async def _hand_over(self, giver: str, jobs: Mapping[int, Handover]) -> None:
         """Add jobs to the list that `giver` hands over. Retries when somebody else writes the list at the same time."""
         for _ in range(TRIES):
-            entry = await self._entry(key_of(giver))
+            entry = await self._survey.entry(key_of(giver))
             known = {} if entry is None else read_handover(entry)
             value, version = write_handover({**known, **jobs}), 0 if entry is None else entry.version
-            if await self._again(partial(self._coordination.put, key_of(giver), value, version=version)) is not None:
+            if await self._survey.coordination.put(key_of(giver), value, version=version) is not None:
                 return
         raise Refused(f"the hand-overs of {giver} change all the time; try again")
 
     async def _notify(self, topic: str) -> None:
-        await self._again(partial(notify, self._coordination, self._clock, topic))
+        await notify(self._survey.coordination, self._clock, topic)
 
 
 def _refuse_other(facts: ClusterFacts, what: str) -> None:

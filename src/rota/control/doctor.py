@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 
-from rota.control.survey import Surveying
+from rota.control.survey import ClusterSurvey
 from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
 from rota.coordinators.recipes.notice import notify
 from rota.coordinators.recipes.repairs import read_repairs
@@ -19,6 +18,8 @@ from rota.model.entry import folder_of
 from rota.model.folders import HANDOVER, REPAIRS
 from rota.model.node import Members
 from rota.model.plan import JobFilter, RunFilter
+from rota.ports import Clock, Store
+from rota.transactions.change import misplaced, place_again
 
 ITEMS_MAX = 1000
 """How many of the oldest live items are looked at."""
@@ -28,48 +29,53 @@ RUNS_MAX = 10
 TOPICS = ("drain", "release")
 
 
-class DoctorVerbs(Surveying):
+class DoctorControl:
     """What may be asked about the health of the cluster."""
 
-    async def doctor(self) -> tuple[Finding, ...]:
+    def __init__(self, store: Store, clock: Clock, survey: ClusterSurvey) -> None:
+        self._store = store
+        self._clock = clock
+        self._survey = survey
+
+    async def findings(self) -> tuple[Finding, ...]:
         """Return the findings, the worst first. One that may pass by itself must still be there a session later."""
         found = examine(await self._health())
         if not any(it.passes for it in found):
             return found
-        await self._clock.sleep(self._coordination.ttl_s)
+        await self._clock.sleep(self._survey.coordination.ttl_s)
         return lasting(found, examine(await self._health()))
 
     async def repair(self) -> tuple[str, ...]:
         """Do what harms nobody: list the jobs anew that want an owner, remove hand-overs that lead nowhere and
         entries of the coordinator that belong to nobody, wake every scheduler. Returns what was done."""
         done = []
-        if jobs := await self._again(lambda: self._store.misplaced(repair=True)):
+        if jobs := await place_again(self._store):
             done.append(f"listed {jobs} jobs anew as wanting an owner, or not")
-        for giver, stale in stale_handovers(await self.cluster()).items():
+        for giver, stale in stale_handovers(await self._survey.facts()).items():
             if await self._forget(giver, stale):
                 done.append(f"removed {len(stale)} hand-overs of {giver}")
-        for it in await self._wrong(await self.cluster()):
-            remove = partial(self._coordination.delete, it.entry.key, it.entry.version)
-            if it.value is None and await self._again(remove):
-                done.append(f"removed {it.entry.key} from the coordinator: {it.why}")
+        for it in await self._wrong(await self._survey.facts()):
+            entry = it.entry
+            if it.value is None and await self._survey.coordination.delete(entry.key, entry.version):
+                done.append(f"removed {entry.key} from the coordinator: {it.why}")
         for topic in TOPICS:
-            await self._again(partial(notify, self._coordination, self._clock, topic))
+            await notify(self._survey.coordination, self._clock, topic)
         return (*done, "woke every scheduler")
 
     async def _health(self) -> Health:
-        cluster = await self.cluster()
-        members, asked_at, answered_at = await self._again(self._timed_nodes)
+        cluster = await self._survey.facts()
+        members, asked_at, answered_at = await self._timed_nodes()
         await self._read_all()
         return Health(
             cluster=cluster,
             members=members,
             asked_at=asked_at,
             answered_at=answered_at,
-            weaknesses=await self._again(self._store.weaknesses),
-            raised=await self._again(self._store.raised),
-            misplaced=await self._again(self._store.misplaced),
+            weaknesses=await self._store.weaknesses(),
+            raised=await self._store.raised(),
+            misplaced=await self._store.look(misplaced),
             wrong=await self._wrong(cluster),
-            repairs={entry.name: read_repairs(entry) for entry in await self._entries(REPAIRS)},
+            repairs={entry.name: read_repairs(entry) for entry in await self._survey.entries(REPAIRS)},
             stuck=await self._stuck(cluster),
             unread=dict(self._store.unread),
         )
@@ -83,24 +89,24 @@ class DoctorVerbs(Surveying):
         under way."""
         return tuple(
             it
-            for it in await self.wrong_entries()
+            for it in await self._survey.wrong_entries()
             if folder_of(it.entry.key) != HANDOVER or not cluster.handovers.get(it.entry.name)
         )
 
     async def _read_all(self) -> None:
         """Read all jobs, the newest runs and the alarm rules, so that what this release cannot read is reported."""
         after_id = 0
-        while page := await self._again(partial(self._store.jobs, JobFilter(after_id=after_id, limit=PAGE))):
+        while page := await self._store.jobs(JobFilter(after_id=after_id, limit=PAGE)):
             after_id = page[-1].id
-        await self._again(partial(self._store.runs, RunFilter(limit=PAGE)))
-        await self._again(self._store.alarm_rules)
+        await self._store.runs(RunFilter(limit=PAGE))
+        await self._store.alarm_rules()
 
     async def _stuck(self, cluster: ClusterFacts) -> tuple[Stuck, ...]:
-        queued = await self._again(lambda: self._store.queued(limit=ITEMS_MAX))
+        queued = await self._store.queued(limit=ITEMS_MAX)
         items = {it.item_id: it.run_id for it in suspects(queued, cluster.now)}
         found: list[Stuck] = []
         for run_id in list(dict.fromkeys(items.values()))[:RUNS_MAX]:
-            reasons = explain(await self._again(partial(self._store.standing, run_id)))
+            reasons = explain(await self._store.standing(run_id))
             found += [
                 Stuck(item_id=it.item_id, run_id=run_id, why=it.why, text=it.text)
                 for it in reasons
@@ -110,11 +116,11 @@ class DoctorVerbs(Surveying):
 
     async def _forget(self, giver: str, jobs: Sequence[int]) -> bool:
         """Remove hand-overs, unless somebody writes there at the same time."""
-        entry = await self._entry(key_of(giver))
+        entry = await self._survey.entry(key_of(giver))
         if entry is None:
             return False
         left = {job_id: it for job_id, it in read_handover(entry).items() if job_id not in jobs}
         if left:
-            put = partial(self._coordination.put, entry.key, write_handover(left), version=entry.version)
-            return await self._again(put) is not None
-        return await self._again(partial(self._coordination.delete, entry.key, entry.version))
+            value, version = write_handover(left), entry.version
+            return await self._survey.coordination.put(entry.key, value, version=version) is not None
+        return await self._survey.coordination.delete(entry.key, entry.version)

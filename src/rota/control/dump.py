@@ -7,36 +7,41 @@ from typing import Any
 
 import msgspec
 
-from rota.control.survey import Surveying
+from rota.control.survey import ClusterSurvey
 from rota.core.cluster import ClusterFacts
 from rota.core.masking import Mask, host_of, hosts_in
 from rota.model.node import Node
+from rota.ports import Store
 
 EVENTS_MAX = 200
 NODES_MAX = 200
 UNOWNED_MAX = 100
 
 
-class DumpVerbs(Surveying):
+class DumpControl:
     """What may be asked about everything at once."""
 
-    async def dump(self, settings: Mapping[str, object], *, hosts: Iterable[str] = ()) -> dict[str, Any]:
+    def __init__(self, store: Store, survey: ClusterSurvey) -> None:
+        self._store = store
+        self._survey = survey
+
+    async def make(self, settings: Mapping[str, object], *, hosts: Iterable[str] = ()) -> dict[str, Any]:
         """The configuration (the value of each setting), schedulers, nodes, limits, what waits and runs, and the last
         lines of the history. `hosts` are names to be masked besides those that are found."""
-        cluster = await self.cluster()
-        members = await self._again(lambda: self._store.nodes(gone=True))
+        cluster = await self._survey.facts()
+        members = await self._store.nodes(gone=True)
         nodes = members.nodes[-NODES_MAX:]
-        events = await self._again(lambda: self._store.events(limit=EVENTS_MAX))
+        events = await self._store.events(limit=EVENTS_MAX)
         whole = {
             "at": cluster.now.isoformat(),
             "configuration": dict(settings),
             "cluster": _cluster(cluster),
             "nodes": [_node(node) for node in nodes],
-            "limits": [_plain(it) for it in await self._again(self._store.limits)],
-            "queue": [_plain(it) for it in await self._again(self._store.statistics)],
+            "limits": [_plain(it) for it in await self._store.limits()],
+            "queue": [_plain(it) for it in await self._store.statistics()],
             "store": {
-                "generation": await self._again(self._store.generation),
-                "weaknesses": list(await self._again(self._store.weaknesses)),
+                "generation": await self._store.generation(),
+                "weaknesses": list(await self._store.weaknesses()),
             },
             "events": [_plain(it) for it in events],
         }

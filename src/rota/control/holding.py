@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rota.control.retrying import Retrying
 from rota.errors import InvalidInput, NotFound, Problem
 from rota.model.cluster import Hold
 from rota.model.job import Job, JobName
 from rota.model.plan import JobFilter
+from rota.ports import Store
+from rota.transactions.hold import hold, unhold
 
 SUGGEST_MAX = 1000
 """How many jobs are looked at for the name that was meant."""
 QUOTA = "quota:"
 
 
-class HoldVerbs(Retrying):
+class HoldControl:
     """What may be asked about firing as a whole."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     async def hold(self, tenant: str = "", project: str = "") -> tuple[Hold, ...]:
         """Let nothing of a project of a tenant, of a tenant, or of all fire, until told otherwise. Runs that were fired
@@ -24,8 +28,8 @@ class HoldVerbs(Retrying):
         quota: a pause of a misspelt name would hold nothing."""
         _check(tenant, project)
         await self._refuse_unknown(tenant, project)
-        await self._again(lambda: self._store.hold(tenant, project))
-        return await self.holds()
+        await hold(self._store, tenant, project)
+        return await self.all()
 
     async def _refuse_unknown(self, tenant: str, project: str) -> None:
         if not tenant or await self._has_jobs(tenant, project or None):
@@ -41,15 +45,15 @@ class HoldVerbs(Retrying):
 
     async def _has_jobs(self, tenant: str, project: str | None) -> bool:
         wanted = JobFilter(tenant=tenant, project=project, limit=1)
-        return bool(await self._again(lambda: self._store.jobs(wanted)))
+        return bool(await self._store.jobs(wanted))
 
     async def _jobs_of(self, tenant: str | None) -> Sequence[Job]:
         wanted = JobFilter(tenant=tenant, limit=SUGGEST_MAX)
-        return await self._again(lambda: self._store.jobs(wanted))
+        return await self._store.jobs(wanted)
 
     async def _tenants(self) -> set[str]:
         """Return tenants with a quota and tenants of some jobs, to suggest the name that was meant."""
-        limits = await self._again(self._store.limits)
+        limits = await self._store.limits()
         quotas = {it.name.removeprefix(QUOTA).partition("/")[0] for it in limits if it.name.startswith(QUOTA)}
         return quotas | {it.definition.tenant for it in await self._jobs_of(None)}
 
@@ -57,15 +61,15 @@ class HoldVerbs(Retrying):
         """Let it fire again, and what fell due meanwhile by the misfire policies of its jobs. Says whether it was
         held; a wider or narrower scope stays as it is."""
         _check(tenant, project)
-        return await self._again(lambda: self._store.unhold(tenant, project))
+        return await self._store.transact(unhold, tenant, project)
 
-    async def holds(self) -> tuple[Hold, ...]:
+    async def all(self) -> tuple[Hold, ...]:
         """Return all holds, the widest first."""
-        return await self._again(self._store.holds)
+        return await self._store.holds()
 
-    async def holds_on(self, name: JobName) -> tuple[Hold, ...]:
+    async def on(self, name: JobName) -> tuple[Hold, ...]:
         """Return the holds that keep a job from firing."""
-        return tuple(it for it in await self.holds() if it.covers(name))
+        return tuple(it for it in await self.all() if it.covers(name))
 
 
 def _check(tenant: str, project: str) -> None:

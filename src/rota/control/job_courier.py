@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.control.jobs import JobVerbs
+from rota.control.jobs import JobControl
 from rota.errors import RotaError, StoreUnavailable, Undelivered
 from rota.model.alarm import AlarmRule, ChannelKind, Message
 from rota.model.job import JobName
@@ -12,7 +12,7 @@ from rota.ports import Courier
 class JobCourier:
     """Sends messages of channel `job` (`ports.Courier`), and hands all others to another courier."""
 
-    def __init__(self, jobs: JobVerbs, others: Courier) -> None:
+    def __init__(self, jobs: JobControl, others: Courier) -> None:
         self._jobs = jobs
         self._others = others
 

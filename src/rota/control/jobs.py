@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from rota.control.alarms import AlarmVerbs
+from rota.control.alarms import AlarmControl
+from rota.control.runs import as_seen
 from rota.core.define import Apply, Delete, Pause, Resume, Sources, compare
 from rota.core.fire import Fire
 from rota.core.owed import first_instant
@@ -18,6 +19,9 @@ from rota.model.job import Definition, Job, JobName, is_own, without_repository
 from rota.model.plan import Committed, JobFilter, Rule
 from rota.model.run import Run
 from rota.model.states import JobState
+from rota.ports import Clock, Store
+from rota.transactions.change import change
+from rota.transactions.fire import fire
 
 if TYPE_CHECKING:
     from rota.definitions.loaded import Loaded
@@ -40,8 +44,13 @@ class Action(NamedTuple):
     reason: str = ""
 
 
-class JobVerbs(AlarmVerbs):
+class JobControl:
     """What may be asked about jobs."""
+
+    def __init__(self, store: Store, clock: Clock, alarms: AlarmControl) -> None:
+        self._store = store
+        self._clock = clock
+        self._alarms = alarms
 
     async def load(self, paths: Sequence[str], repository: str = "") -> Loaded:
         """Read the definitions of files and folders, and of which repository they are. Nothing is stored."""
@@ -52,8 +61,8 @@ class JobVerbs(AlarmVerbs):
     async def plan(self, definitions: Sequence[Definition], sources: Sources = NO_SOURCES) -> list[Action]:
         """Say what apply would do; change nothing."""
         _refuse_twins(definitions)
-        found = await self._again(lambda: self._store.named([it.full_name for it in definitions]))
-        now = await self._again(self._store.now)
+        found = await self._store.named([it.full_name for it in definitions])
+        now = await self._store.now()
         stored = {job.definition.full_name: job for job in found}
         return [
             Action(
@@ -72,9 +81,9 @@ class JobVerbs(AlarmVerbs):
         planned = await self.plan(definitions, sources)
         if any(it.action not in ("nothing", "refuse") for it in planned):
             rule = Apply(definitions=tuple(definitions), sources=sources)
-            await self._again(lambda: self._change([it.name for it in planned], rule))
+            await self._change([it.name for it in planned], rule)
         refused = {it.name for it in planned if it.action == "refuse"}
-        await self.align_alarms([it for it in definitions if it.full_name not in refused])
+        await self._alarms.align([it for it in definitions if it.full_name not in refused])
         return planned
 
     async def orphans(self, definitions: Sequence[Definition], sources: Sources, repository: str = "") -> list[Action]:
@@ -104,11 +113,11 @@ class JobVerbs(AlarmVerbs):
         names = [it.name for it in orphans]
         if names:
             await self._change_existing(names, Delete(source=""), waiting=True)
-            await self.align_alarms([], gone=names)
+            await self._alarms.align([], gone=names)
 
     async def _all_jobs(self) -> AsyncIterator[Job]:
         after = 0
-        while page := await self.jobs(JobFilter(after_id=after, limit=PAGE)):
+        while page := await self.find(JobFilter(after_id=after, limit=PAGE)):
             for job in page:
                 yield job
             after = page[-1].id
@@ -121,7 +130,7 @@ class JobVerbs(AlarmVerbs):
 
     async def delete(self, names: Sequence[JobName]) -> list[Job]:
         deleted = await self._change_existing(names, Delete(), waiting=True)
-        await self.align_alarms([], gone=names)
+        await self._alarms.align([], gone=names)
         return deleted
 
     async def trigger(self, name: JobName, params: Mapping[str, object], key: str | None = None) -> Run:
@@ -129,23 +138,23 @@ class JobVerbs(AlarmVerbs):
         from rota.definitions.requests import run_key, run_params
 
         key = self._clock.token() if key is None else run_key(key)
-        job = await self.job(name)
+        job = await self.get(name)
         rule = Start(name=name, key=key, params=run_params(job.definition, params))
-        done = await self._again(lambda: self._store.change([name], rule, known=[(name, rule.key)]))
+        done = await self._store.transact(change, [name], rule, known=[(name, rule.key)])
         if not done.runs:
             raise NotFound(f"there is no job {name}")
-        return (await self.as_seen(done.runs))[0]
+        return (await as_seen(self._store, done.runs))[0]
 
-    async def job(self, name: JobName) -> Job:
+    async def get(self, name: JobName) -> Job:
         return (await self._existing([name]))[0]
 
-    async def jobs(self, wanted: JobFilter) -> tuple[Job, ...]:
-        return await self._again(lambda: self._store.jobs(wanted))
+    async def find(self, wanted: JobFilter) -> tuple[Job, ...]:
+        return await self._store.jobs(wanted)
 
     async def preview(self, name: JobName, count: int) -> tuple[Job, tuple[Preview, ...]]:
         """The next instants of a job, from the store's now."""
-        job = await self.job(name)
-        now = await self._again(self._store.now)
+        job = await self.get(name)
+        now = await self._store.now()
         return job, preview(job.definition, now, count, pending=job.pending)
 
     def preview_of(self, definition: Definition, count: int) -> tuple[Preview, ...]:
@@ -154,7 +163,7 @@ class JobVerbs(AlarmVerbs):
 
     async def _existing(self, names: Sequence[JobName]) -> tuple[Job, ...]:
         """Return the jobs of these names. Raises NotFound if one is missing."""
-        found = await self._again(lambda: self._store.named(names))
+        found = await self._store.named(names)
         states = {job.definition.full_name: job.state for job in found}
         for name in names:
             if name not in states:
@@ -165,12 +174,12 @@ class JobVerbs(AlarmVerbs):
 
     async def _change_existing(self, names: Sequence[JobName], rule: Rule, *, waiting: bool = False) -> list[Job]:
         await self._existing(names)
-        await self._again(lambda: self._change(names, rule, waiting=waiting))
-        return list(await self._again(lambda: self._store.named(names)))
+        await self._change(names, rule, waiting=waiting)
+        return list(await self._store.named(names))
 
     async def _change(self, names: Sequence[JobName], rule: Rule, *, waiting: bool = False) -> Committed:
         await self._catch_up(names)
-        return await self._store.change(names, rule, waiting=waiting)
+        return await self._store.transact(change, names, rule, waiting=waiting)
 
     async def _catch_up(self, names: Sequence[JobName]) -> None:
         """Fire a backlog in rounds first: settling it in the change itself would hold its locks too long. A job that
@@ -182,7 +191,7 @@ class JobVerbs(AlarmVerbs):
             behind = [job.id for job in free if job.is_due(now - CATCH_UP)]
             if not behind:
                 return
-            if (await self._store.fire(behind[:100], Fire())).plan.is_empty:
+            if (await self._store.transact(fire, behind[:100], Fire())).plan.is_empty:
                 await self._clock.sleep(0.05)
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rota.control.retrying import Retrying
 from rota.core.advance import Advance
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.plan import JobFilter
 from rota.model.work import CAPACITY, GLOBAL, Limit, Rate, quota_limit
+from rota.ports import Store
+from rota.transactions.cancel import cancel
+from rota.transactions.limits import set_limits
 
 CANCEL_MAX = 500
 
@@ -48,8 +49,11 @@ class Removed(NamedTuple):
     asked: int = 0
 
 
-class LimitVerbs(Retrying):
+class LimitControl:
     """What may be asked about limits."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     async def set_capacity(self, cap: int) -> Limit:
         """Set how many items may execute at a time in the whole cluster. If more run, nothing starts until fewer do."""
@@ -73,7 +77,7 @@ class LimitVerbs(Retrying):
         _check_names(resource=name)
         return await self._set(f"resource:{name}", {"cap": cap, "rate": rate})
 
-    async def set_limit(self, name: str, *, cap: int | Keep | None = KEEP, rate: AnyRate | Keep = KEEP) -> Limit:
+    async def set(self, name: str, *, cap: int | Keep | None = KEEP, rate: AnyRate | Keep = KEEP) -> Limit:
         """Set a limit by its name: `global` or `resource:NAME`."""
         resource = _resource_of(name)
         if resource is not None:
@@ -82,26 +86,26 @@ class LimitVerbs(Retrying):
             raise InvalidInput.of("cap", "the global limit must have one; remove the limit to go back to the default")
         return await self._set(GLOBAL, {"cap": cap, "rate": rate})
 
-    async def remove_limit(self, name: str) -> None:
+    async def remove(self, name: str) -> None:
         """Forget a limit; the global one goes back to its default."""
         _resource_of(name)
-        if name not in {limit.name for limit in await self._again(self._store.limits)}:
+        if name not in {limit.name for limit in await self._store.limits()}:
             raise NotFound(f"there is no limit {name}; see: rota limit list")
         if name == GLOBAL:
-            await self._again(lambda: self._store.set_limits([Limit(name=GLOBAL, cap=CAPACITY)]))
+            await self._store.transact(set_limits, [Limit(name=GLOBAL, cap=CAPACITY)])
         else:
-            await self._again(lambda: self._store.set_limits((), removed=(name,)))
+            await self._store.transact(set_limits, (), removed=(name,))
 
-    async def limits(self) -> tuple[Limit, ...]:
+    async def all(self) -> tuple[Limit, ...]:
         """The global limit, also when nobody set it, and those of resources."""
-        found = {limit.name: limit for limit in await self._again(self._store.limits)}
+        found = {limit.name: limit for limit in await self._store.limits()}
         capacity = found.pop(GLOBAL, Limit(name=GLOBAL, cap=CAPACITY))
         return (capacity, *(limit for name, limit in sorted(found.items()) if name.startswith("resource:")))
 
     async def quotas(self) -> list[QuotaState]:
         """Every quota that was set or that items count against, by tenant, with what is ready and what runs."""
-        limits = {limit.name: limit for limit in await self._again(self._store.limits)}
-        counts = {quota_limit(it.tenant, it.quota): it for it in await self._again(self._store.statistics)}
+        limits = {limit.name: limit for limit in await self._store.limits()}
+        counts = {quota_limit(it.tenant, it.quota): it for it in await self._store.statistics()}
         found = []
         for name in sorted({name for name in limits if name.startswith("quota:")} | set(counts)):
             tenant, _, quota = name.removeprefix("quota:").partition("/")
@@ -116,23 +120,23 @@ class LimitVerbs(Retrying):
         What is assigned while this goes on is seen by a second look, when nothing more can be assigned.
         """
         _check_names(tenant=tenant)
-        limits = [it for it in await self._again(self._store.limits) if it.name.startswith(f"quota:{tenant}/")]
+        limits = [it for it in await self._store.limits() if it.name.startswith(f"quota:{tenant}/")]
         if not limits:
             raise NotFound(f"there is no tenant {tenant}; see: rota tenant list")
         names = tuple(limit.name for limit in limits)
         if not cancel:
             await self._refuse_unfinished(tenant)
-            await self._again(lambda: self._store.set_limits((), removed=names))
+            await self._store.transact(set_limits, (), removed=names)
             try:
                 await self._refuse_unfinished(tenant)
             except Refused:
-                await self._again(lambda: self._store.set_limits(limits))
+                await self._store.transact(set_limits, limits)
                 raise
             return Removed(_quotas(names))
         closed = [msgspec.structs.replace(limit, cap=0) for limit in limits]
-        await self._again(lambda: self._store.set_limits(closed))
+        await self._store.transact(set_limits, closed)
         first = await self._cancel_all(tenant)
-        await self._again(lambda: self._store.set_limits((), removed=names))
+        await self._store.transact(set_limits, (), removed=names)
         second = await self._cancel_all(tenant)
         return Removed(_quotas(names), first[0] + second[0], first[1] + second[1])
 
@@ -147,20 +151,20 @@ class LimitVerbs(Retrying):
             near = suggestion(quota, quotas)
             raise NotFound(f"tenant {tenant} has no quota {quota}{near}; see: rota tenant list")
         await self._refuse_used(tenant, quota)
-        await self._again(lambda: self._store.set_limits((), removed=(limit.name,)))
+        await self._store.transact(set_limits, (), removed=(limit.name,))
         try:
             await self._refuse_used(tenant, quota)
         except Refused:
-            await self._again(lambda: self._store.set_limits([limit]))
+            await self._store.transact(set_limits, [limit])
             raise
         return limit
 
     async def _refuse_used(self, tenant: str, quota: str) -> None:
-        for it in await self._again(self._store.statistics):
+        for it in await self._store.statistics():
             if (it.tenant, it.quota) == (tenant, quota) and (items := it.ready + it.running):
                 raise Refused(f"quota {quota} of tenant {tenant} has {items} unfinished items; wait for them")
         after = 0
-        while jobs := await self._again(partial(self._store.jobs, JobFilter(tenant=tenant, after_id=after))):
+        while jobs := await self._store.jobs(JobFilter(tenant=tenant, after_id=after)):
             for job in jobs:
                 if any(task.quota == quota for task in job.definition.tasks):
                     name = job.definition.full_name
@@ -168,9 +172,9 @@ class LimitVerbs(Retrying):
             after = jobs[-1].id
 
     async def _refuse_unfinished(self, tenant: str) -> None:
-        counts = [it for it in await self._again(self._store.statistics) if it.tenant == tenant]
+        counts = [it for it in await self._store.statistics() if it.tenant == tenant]
         items = sum(it.ready + it.running for it in counts)
-        runs = await self._again(lambda: self._store.live_runs(tenant, limit=CANCEL_MAX))
+        runs = await self._store.live_runs(tenant, limit=CANCEL_MAX)
         if items or runs:
             more = " or more" if len(runs) == CANCEL_MAX else ""
             raise Refused(
@@ -181,8 +185,8 @@ class LimitVerbs(Retrying):
     async def _cancel_all(self, tenant: str) -> tuple[int, int]:
         """Cancel every run of a tenant once; one that goes on until its processes have stopped is not asked twice."""
         ended = asked = after = 0
-        while run_ids := await self._again(partial(self._store.live_runs, tenant, after_id=after, limit=CANCEL_MAX)):
-            done = await self._again(partial(self._store.cancel, run_ids, rule=Advance()))
+        while run_ids := await self._store.live_runs(tenant, after_id=after, limit=CANCEL_MAX):
+            done = await self._store.transact(cancel, run_ids, rule=Advance())
             ended, asked, after = ended + done.ended, asked + done.asked, run_ids[-1]
         return ended, asked
 
@@ -191,10 +195,10 @@ class LimitVerbs(Retrying):
         from rota.definitions.limit import checked
 
         wanted = checked({key: value for key, value in given.items() if value is not KEEP})
-        known = {limit.name: limit for limit in await self._again(self._store.limits)}
+        known = {limit.name: limit for limit in await self._store.limits()}
         default = Limit(name=name, cap=CAPACITY) if name == GLOBAL else Limit(name=name)
         limit = msgspec.structs.replace(known.get(name, default), **wanted)
-        await self._again(lambda: self._store.set_limits([limit]))
+        await self._store.transact(set_limits, [limit])
         return limit
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from rota.control.retrying import Retrying
 from rota.errors import LogUnreadable, NotFound, Refused
 from rota.model.run import Item, LogKey
 from rota.model.states import ItemState, Outcome
 from rota.model.work import AttemptRecord
-from rota.ports import LogStore
+from rota.ports import Clock, LogStore, Store
 
 CHUNK = 64 * 1024
 LOOK_S = 0.2
@@ -30,10 +29,15 @@ class LogPiece(NamedTuple):
     why: str = ""
 
 
-class LogVerbs(Retrying):
+class LogControl:
     """What may be asked about output."""
 
-    async def logs(
+    def __init__(self, store: Store, clock: Clock, logs: LogStore | None) -> None:
+        self._store = store
+        self._clock = clock
+        self._logs = logs
+
+    async def read(
         self, run_id: int, *, item: int | None = None, attempt: int | None = None, follow: bool = False
     ) -> AsyncIterator[LogPiece]:
         """The output of a run's items, in their order (`item` is the place of one in it; default: all), of their
@@ -46,9 +50,9 @@ class LogVerbs(Retrying):
                 yield piece._replace(of=len(items))
 
     async def _items_asked(self, run_id: int, item: int | None) -> tuple[Item, ...]:
-        if await self._again(lambda: self._store.run(run_id)) is None:
+        if await self._store.run(run_id) is None:
             raise NotFound(f"there is no run {run_id}; see: rota run list")
-        items = await self._again(lambda: self._store.items(run_id))
+        items = await self._store.items(run_id)
         if item is None:
             return items
         if not 0 <= item < len(items):
@@ -96,7 +100,7 @@ class LogVerbs(Retrying):
 
     async def _attempt(self, item: Item, wanted: int | None) -> tuple[int, bool]:
         """Return the attempt to read (0: there is none), and whether it is over."""
-        queued = await self._again(lambda: self._store.queued(item_ids=[item.id]))
+        queued = await self._store.queued(item_ids=[item.id])
         under_way = bool(queued) and queued[0].state in (ItemState.ASSIGNED, ItemState.RUNNING)
         latest = queued[0].attempt if queued else max((it.attempt for it in await self._records(item)), default=0)
         number = latest if wanted is None else wanted
@@ -122,7 +126,7 @@ class LogVerbs(Retrying):
         return [it for it in await self._records_of(item.run_id) if it.item_id == item.id]
 
     async def _records_of(self, run_id: int) -> tuple[AttemptRecord, ...]:
-        return await self._again(lambda: self._store.attempts(run_id))
+        return await self._store.attempts(run_id)
 
 
 def _is(record: AttemptRecord, key: LogKey) -> bool:

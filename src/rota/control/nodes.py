@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import NamedTuple
 
-from rota.control.survey import Surveying
+from rota.control.survey import ClusterSurvey
 from rota.coordinators.recipes.notice import notify
 from rota.core.cluster import ClusterFacts, drain_objections
 from rota.errors import CoordinatorUnavailable, InvalidInput, Problem, Refused
 from rota.model.cluster import Drain, Peer, Placement, Role
 from rota.model.folders import ALL
 from rota.model.node import Members
+from rota.ports import Clock, Store
+from rota.transactions.members import drain, undrain
 
 LOOK_S = 0.25
 ITEMS_MAX = 10_000
@@ -31,20 +32,25 @@ class Load(NamedTuple):
         return not (self.jobs or self.items)
 
 
-class NodeVerbs(Surveying):
+class NodeControl:
     """What may be asked about nodes."""
 
-    async def nodes(self, *, gone: bool = False) -> Members:
+    def __init__(self, store: Store, clock: Clock, survey: ClusterSurvey) -> None:
+        self._store = store
+        self._clock = clock
+        self._survey = survey
+
+    async def find(self, *, gone: bool = False) -> Members:
         """The nodes that are believed alive; `gone`: those that were, too."""
-        return await self._again(lambda: self._store.nodes(gone=gone))
+        return await self._store.nodes(gone=gone)
 
     async def seats_taken(self) -> Mapping[int, int]:
         """How many seats of each node (by id) are taken."""
-        return await self._again(self._store.seats_taken)
+        return await self._store.seats_taken()
 
     async def former_schedulers(self) -> tuple[Peer, ...]:
         """Every scheduler that ever took part, as far as the coordinator remembers."""
-        return () if self._coordinator is None else await self._peers(ALL)
+        return () if self._survey.coordinator is None else await self._survey.peers(ALL)
 
     async def drain(
         self,
@@ -60,22 +66,22 @@ class NodeVerbs(Surveying):
 
         Refused, unless forced, if too many schedulers would be gone, or the others could not hold all jobs."""
         _check(names)
-        asks = self._coordinator is not None and Role.SCHEDULER in roles and (release is not None or not force)
-        facts = await self.cluster() if asks else None
+        asks = self._survey.coordinator is not None and Role.SCHEDULER in roles and (release is not None or not force)
+        facts = await self._survey.facts() if asks else None
         if facts is not None and not force and (found := drain_objections(facts, names)):
             raise Refused(f"{'; '.join(found)}. To drain them all the same: --force")
-        now = await self._again(self._store.now)
+        now = await self._store.now()
         until = None if deadline_s is None else now + timedelta(seconds=deadline_s)
         keep = {} if release is None else {name: _kept(facts, name, release) for name in names}
         order = tuple(role for role in Role if role in roles)
         drains = [Drain(name=it, roles=order, keep=keep.get(it), deadline_at=until) for it in names]
-        await self._again(lambda: self._store.drain(drains))
+        await self._store.transact(drain, drains)
         return await self._told()
 
     async def undrain(self, names: Sequence[str], *, roles: Collection[Role] = tuple(Role)) -> Members:
         """Take nodes off the offline list, at any moment."""
         _check(names)
-        await self._again(lambda: self._store.undrain(names, tuple(roles)))
+        await self._store.transact(undrain, names, tuple(roles))
         return await self._told()
 
     async def drained(
@@ -92,23 +98,22 @@ class NodeVerbs(Surveying):
 
     async def _load(self, names: Collection[str], roles: Collection[Role]) -> Load:
         """What the nodes have in those roles in which they are still on the list."""
-        listed = {it.name: it.roles for it in (await self._again(self._store.drains)).drains if it.name in names}
+        listed = {it.name: it.roles for it in (await self._store.drains()).drains if it.name in names}
         firing = {it for it, its in listed.items() if Role.SCHEDULER in its and Role.SCHEDULER in roles}
         working = {it for it, its in listed.items() if Role.EXECUTOR in its and Role.EXECUTOR in roles}
-        held = 0 if self._coordinator is None or not firing else _held(await self.cluster(), firing)
+        held = 0 if self._survey.coordinator is None or not firing else _held(await self._survey.facts(), firing)
         items = 0
-        for node in (await self.nodes()).nodes:
+        for node in (await self.find()).nodes:
             if node.joined.name in working:
-                ask = partial(self._store.queued, node_id=node.id, limit=ITEMS_MAX)
-                items += len(await self._again(ask))
+                items += len(await self._store.queued(node_id=node.id, limit=ITEMS_MAX))
         return Load(held, items)
 
     async def _told(self) -> Members:
         """Wake the schedulers, and return the nodes. If nobody can be woken, they see the change at their next look."""
-        if self._coordinator is not None:
+        if self._survey.coordinator is not None:
             with suppress(CoordinatorUnavailable):
-                await notify(self._coordinator, self._clock, "drain")
-        return await self.nodes()
+                await notify(self._survey.coordinator, self._clock, "drain")
+        return await self.find()
 
 
 def _held(facts: ClusterFacts, names: Collection[str]) -> int:

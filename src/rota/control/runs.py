@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from rota.control.retrying import Retrying
 from rota.core.advance import Advance
 from rota.core.explain import Reason, explain, failures
 from rota.core.rerun import RERUNS_MAX, Known, Rerun, rerun_key
@@ -21,6 +19,9 @@ from rota.model.run import Event, Item, Run
 from rota.model.standing import Cancelled
 from rota.model.states import Cause, JobState, RunState
 from rota.model.work import AttemptRecord, Queued
+from rota.ports import Store
+from rota.transactions.cancel import cancel
+from rota.transactions.change import change
 
 LIVE_MAX = 10_000
 PAGES_MAX = 50
@@ -72,12 +73,15 @@ class Explained(NamedTuple):
     reasons: tuple[Reason, ...]
 
 
-class RunVerbs(Retrying):
+class RunControl:
     """What may be asked about runs."""
 
-    async def runs(self, wanted: RunFilter) -> tuple[Run, ...]:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def find(self, wanted: RunFilter) -> tuple[Run, ...]:
         name = wanted.job
-        if name is not None and not await self._again(lambda: self._store.named([name])):
+        if name is not None and not await self._store.named([name]):
             raise NotFound(f"there is no job {name}; see: rota job list")
         if wanted.before_id is not None:
             await self._any_run(wanted.before_id)
@@ -86,85 +90,83 @@ class RunVerbs(Retrying):
         before_id = wanted.before_id
         for _ in range(PAGES_MAX):
             stored = _stored(msgspec.structs.replace(wanted, limit=size, before_id=before_id))
-            page = await self._again(partial(self._store.runs, stored))
-            told += [it for it in await self.as_seen(page) if not wanted.states or it.state in wanted.states]
+            page = await self._store.runs(stored)
+            told += [it for it in await as_seen(self._store, page) if not wanted.states or it.state in wanted.states]
             if len(page) < size or len(told) >= wanted.limit:
                 break
             before_id = page[-1].id
         return tuple(told[: wanted.limit])
 
-    async def run(self, run_id: int) -> RunDetail:
+    async def detail(self, run_id: int) -> RunDetail:
         run = await self._any_run(run_id)
-        items = await self._again(lambda: self._store.items(run_id))
+        items = await self._store.items(run_id)
         live = await self._live(items) if run.state.live else {}
         nodes = await self._nodes_of(live.values())
         return RunDetail(
             job=(await self.names([run])).get(run.job_id),
-            run=(await self.as_seen([run]))[0],
+            run=(await as_seen(self._store, [run]))[0],
             items=items,
-            history=await self._again(lambda: self._store.events(run_id=run_id)),
+            history=await self._store.events(run_id=run_id),
             live=live,
-            attempts=await self._again(lambda: self._store.attempts(run_id)),
+            attempts=await self._store.attempts(run_id),
             nodes=nodes,
-            now=await self._again(self._store.now),
+            now=await self._store.now(),
         )
 
     async def names(self, runs: Iterable[Run]) -> dict[int, JobName]:
         """The names of the jobs of some runs, by the jobs' ids. Assignments have no job."""
         ids = tuple({run.job_id for run in runs} - {0})
-        found = await self._again(
-            lambda: self._store.jobs(JobFilter(ids=ids, states=tuple(JobState), limit=max(len(ids), 1)))
-        )
+        found = await self._store.jobs(JobFilter(ids=ids, states=tuple(JobState), limit=max(len(ids), 1)))
         return {job.id: job.definition.full_name for job in found}
 
     async def cancel(self, run_ids: Sequence[int]) -> Cancellation:
         """Cancel what of these runs has not started; ask the rest to stop. What has ended stays as it is."""
         for run_id in run_ids:
             await self._any_run(run_id)
-        done = await self._again(lambda: self._store.cancel(run_ids, rule=Advance()))
-        return Cancellation(await self.as_seen(await self._again(lambda: self._store.runs_of(run_ids))), done)
+        done = await self._store.transact(cancel, run_ids, rule=Advance())
+        return Cancellation(await as_seen(self._store, await self._store.runs_of(run_ids)), done)
 
     async def retry(self, run_id: int, *, same_version: bool = False) -> Run:
         """Run an ended run again, under the job's overlap policy: with its parameters and its slot, and the newest
         version of the job unless told otherwise."""
-        (source,) = await self.as_seen([await self._any_run(run_id)])
+        (source,) = await as_seen(self._store, [await self._any_run(run_id)])
         name = await self._repeatable(source)
         definition = await self._definition(source) if same_version else None
         key = rerun_key(run_id, await self._reruns(name, run_id) + 1)
         rule = Rerun(source=source, key=key, definition=definition)
-        done = await self._again(lambda: self._store.change([name], rule, known=[(name, key)], cause=Cause.RERUN))
+        done = await self._store.transact(change, [name], rule, known=[(name, key)], cause=Cause.RERUN)
         if not done.runs:
             raise NotFound(f"job {name} was deleted; apply its definition to bring it back")
-        return (await self.as_seen(done.runs))[0]
+        return (await as_seen(self._store, done.runs))[0]
 
     async def explain(self, run_id: int) -> Explained:
         """Say, for every item of a run that has not ended, what it waits for; of one that has failed, why."""
-        standing = await self._again(lambda: self._store.standing(run_id))
+        standing = await self._store.standing(run_id)
         if standing.run is None:
             raise _no_run(run_id)
-        (run,) = await self.as_seen([standing.run])
+        (run,) = await as_seen(self._store, [standing.run])
         if run.state is RunState.FAILED:
-            items = await self._again(lambda: self._store.items(run_id))
-            attempts = await self._again(lambda: self._store.attempts(run_id))
+            items = await self._store.items(run_id)
+            attempts = await self._store.attempts(run_id)
             return Explained(run, standing.now, (*explain(standing), *failures(items, attempts)))
         return Explained(run, standing.now, explain(standing))
 
     async def _any_run(self, run_id: int) -> Run:
-        run = await self._again(lambda: self._store.run(run_id))
+        run = await self._store.run(run_id)
         if run is None:
             raise _no_run(run_id)
         return run
 
     async def _live(self, items: Sequence[Item]) -> dict[int, Queued]:
         ids = [item.id for item in items if item.ended_at is None][:LIVE_MAX]
-        found = await self._again(lambda: self._store.queued(item_ids=ids, limit=LIVE_MAX)) if ids else ()
+        found = await self._store.queued(item_ids=ids, limit=LIVE_MAX) if ids else ()
         return {it.item_id: it for it in found}
 
     async def _nodes_of(self, live: Iterable[Queued]) -> dict[int, Node]:
         wanted = {it.node_id for it in live} - {None}
         if not wanted:
             return {}
-        members = await self._again(lambda: self._store.nodes(gone=True))
+        members = await self._store.nodes(gone=True)
         return {node.id: node for node in members.nodes if node.id in wanted}
 
     async def _repeatable(self, source: Run) -> JobName:
@@ -186,16 +188,23 @@ class RunVerbs(Retrying):
 
     async def _definition(self, run: Run) -> Definition:
         wanted = (run.job_id, run.version)
-        found = await self._again(lambda: self._store.definitions([wanted]))
+        found = await self._store.definitions([wanted])
         return found[wanted]
 
     async def _reruns(self, name: JobName, run_id: int) -> int:
         """Return how often a run was repeated. It is part of the key, so that a repeated request finds its run."""
         keys = [(name, rerun_key(run_id, number)) for number in range(1, RERUNS_MAX + 1)]
-        seen = await self._again(lambda: self._store.change([name], Known(), known=keys, cause=Cause.RERUN))
+        seen = await self._store.transact(change, [name], Known(), known=keys, cause=Cause.RERUN)
         if len(seen.runs) >= RERUNS_MAX:
             raise Refused(f"run {run_id} was run again {RERUNS_MAX} times; run one of those again instead")
         return len(seen.runs)
+
+
+async def as_seen(store: Store, runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Return runs as people see them: a running one of which no item has started is shown as waiting."""
+    ids = [run.id for run in runs if run.state is RunState.RUNNING]
+    waiting = await store.unstarted(ids) if ids else frozenset()
+    return tuple(msgspec.structs.replace(run, state=RunState.WAITING) if run.id in waiting else run for run in runs)
 
 
 def _stored(wanted: RunFilter) -> RunFilter:

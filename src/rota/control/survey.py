@@ -1,11 +1,9 @@
-"""Survey the cluster: read once what coordinator and store know of schedulers, jobs and owners."""
+"""ClusterSurvey the cluster: read once what coordinator and store know of schedulers, jobs and owners."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from rota.control.retrying import Retrying
 from rota.coordinators.recipes.election import LEADER
 from rota.coordinators.recipes.handover import read_handover
 from rota.coordinators.recipes.peers import read_member, read_peer, read_plan
@@ -16,21 +14,23 @@ from rota.errors import Refused
 from rota.model.cluster import Peer, Placement, ScopePlan
 from rota.model.entry import Entry
 from rota.model.folders import BEAT, CLAIMED, HANDOVER, JOBS, LASTING, LIVE
-from rota.model.job import JobName
-from rota.model.plan import JobFilter
-from rota.ports import Coordinator
+from rota.ports import Coordinator, Store
 
 
-class Surveying(Retrying):
-    """What may be asked about the cluster as a whole."""
+class ClusterSurvey:
+    """What store and coordinator know of the cluster as a whole."""
 
-    async def cluster(self) -> ClusterFacts:
+    def __init__(self, store: Store, coordinator: Coordinator | None) -> None:
+        self._store = store
+        self.coordinator = coordinator
+
+    async def facts(self) -> ClusterFacts:
         """Return the schedulers, the jobs and their owners."""
-        listed = await self._again(self._store.drains)
-        placeable = await self._again(lambda: self._store.placeable(-1))
-        peers = await self._peers()
-        plan = read_plan(await self._entry(LIVE))
-        claims = await self._entries(JOBS)
+        listed = await self._store.drains()
+        placeable = await self._store.placeable(-1)
+        peers = await self.peers()
+        plan = read_plan(await self.entry(LIVE))
+        claims = await self.entries(JOBS)
         kind = _placement(peers, plan, claims)
         jobs = frozenset(placeable.jobs or ())
         return ClusterFacts(
@@ -39,44 +39,43 @@ class Surveying(Retrying):
             jobs=jobs,
             peers=peers,
             drains=listed.drains,
-            holds=await self._again(self._store.holds),
+            holds=await self._store.holds(),
             owners=_owners(kind, jobs, peers, plan, claims),
-            handovers={entry.name: read_handover(entry) for entry in await self._entries(HANDOVER)},
+            handovers={entry.name: read_handover(entry) for entry in await self.entries(HANDOVER)},
             plan=plan if kind is Placement.SCOPE else None,
             leader=await self._leader(kind, peers),
         )
 
-    async def job_names(self, job_ids: Sequence[int]) -> dict[int, JobName]:
-        """Return the names of jobs, by id."""
-        wanted = JobFilter(ids=tuple(job_ids), limit=max(len(job_ids), 1))
-        return {job.id: job.definition.full_name for job in await self._again(lambda: self._store.jobs(wanted))}
-
     @property
-    def _coordination(self) -> Coordinator:
-        if self._coordinator is None:
+    def coordination(self) -> Coordinator:
+        """The coordinator. Raises Refused if there is none."""
+        if self.coordinator is None:
             raise Refused("there is no coordinator here; see: rota config show (coordinator.url)")
-        return self._coordinator
+        return self.coordinator
 
-    async def _entries(self, folder: str) -> tuple[Entry, ...]:
-        return await self._again(partial(self._coordination.read, folder))
+    async def entries(self, folder: str) -> tuple[Entry, ...]:
+        """The entries of the coordinator directly in a folder."""
+        return await self.coordination.read(folder)
 
-    async def _entry(self, key: str) -> Entry | None:
-        return await self._again(partial(self._coordination.get, key))
+    async def entry(self, key: str) -> Entry | None:
+        """One entry of the coordinator."""
+        return await self.coordination.get(key)
 
     async def wrong_entries(self) -> tuple[Wrong, ...]:
         """Return the entries of the coordinator that are wrong."""
-        return wrong([it for folder in ("", *LASTING, *CLAIMED) for it in await self._entries(folder)])
+        return wrong([it for folder in ("", *LASTING, *CLAIMED) for it in await self.entries(folder)])
 
-    async def _peers(self, folder: str = LIVE) -> tuple[Peer, ...]:
+    async def peers(self, folder: str = LIVE) -> tuple[Peer, ...]:
+        """The schedulers that are in that folder."""
         read = read_member if folder == LIVE else read_peer
-        found = (read(entry) for entry in await self._entries(folder))
+        found = (read(entry) for entry in await self.entries(folder))
         return tuple(peer for peer in found if peer is not None)
 
     async def _leader(self, kind: Placement | None, peers: Sequence[Peer]) -> str | None:
         if kind is Placement.SCOPE:
-            entry = await self._entry(LEADER)
+            entry = await self.entry(LEADER)
         elif kind is Placement.BEAT:
-            entry = max(await self._entries(BEAT), key=lambda it: _number(it.name.rpartition("-")[2]), default=None)
+            entry = max(await self.entries(BEAT), key=lambda it: _number(it.name.rpartition("-")[2]), default=None)
         else:
             return None
         if entry is None:

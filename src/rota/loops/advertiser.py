@@ -11,6 +11,7 @@ from rota.loops.identity import Identity
 from rota.model.job import kind_handler
 from rota.model.node import UNABLE, UNREACHABLE, NewNode, Node, Place
 from rota.ports import Runner, Store
+from rota.transactions.members import advertise
 
 SetApps = Callable[[dict[str, str]], None]
 """Replaces the map from an advertised name to the file of its app."""
@@ -22,35 +23,28 @@ class HostFacts(Protocol):
     @property
     def address(self) -> str:
         """Where the others reach this node."""
-        ...
 
     @property
     def skew_s(self) -> float | None:
         """How far the clock of this host is ahead of the store's, at the least; none if nobody could tell."""
-        ...
 
     def place(self) -> Place: ...
 
     def is_gone(self, place: Place) -> bool:
         """True if a process of this host is seen dead. A process that we cannot see counts as alive."""
-        ...
 
     def cpu(self) -> float:
         """The share of the processors that is in use."""
-        ...
 
     def memory(self) -> float:
         """The share of the memory that is in use."""
-        ...
 
     def kinds(self) -> Sequence[str]:
         """The kinds of task that plugins have added here."""
-        ...
 
     def promises(self, boundary: str) -> Mapping[str, str]:
         """What tasks may do here; and what a boundary of processes promises, and why no stronger one is in use, if one
         is named."""
-        ...
 
 
 class Apps(Protocol):
@@ -65,7 +59,6 @@ class Apps(Protocol):
     @property
     def homes(self) -> Sequence[tuple[str, str]]:
         """By advertised name, the file whose app has it."""
-        ...
 
     @property
     def digest(self) -> str: ...
@@ -136,7 +129,7 @@ class Advertiser:
 
     async def _advertise(self, apps: Apps) -> None:
         if self._identity.id is not None:
-            await self._store.advertise(self._identity.id, self._handlers(apps), self._digests(apps))
+            await self._store.transact(advertise, self._identity.id, self._handlers(apps), self._digests(apps))
 
     def _handlers(self, apps: Apps) -> tuple[str, ...]:
         modules = [f"{name}:*" for name in words(self._config.executor.modules)]

@@ -28,11 +28,9 @@ class Source(Protocol):
 
     async def fingerprint(self) -> object:
         """A cheap value that differs when anything changed."""
-        ...
 
     def load(self) -> Coroutine[Any, Any, Found]:
         """Everything that can be read, and what is wrong with the rest."""
-        ...
 
 
 class Found(Protocol):

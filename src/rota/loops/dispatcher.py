@@ -22,6 +22,7 @@ from rota.loops.identity import Identity
 from rota.loops.loop import Loop
 from rota.model.dispatch import Pulse, Round
 from rota.ports import Clock, Store
+from rota.transactions.round import dispatch
 
 STEP_IN_US = 2_000_000
 """How long news may wait before others make a round instead of the node that made the last: rebuilding costs more than
@@ -121,7 +122,7 @@ class Dispatcher(Loop):
 
     async def _make_round(self, node_id: int) -> float:
         self._freed = False
-        done = await self._store.dispatch(node_id, self._board, batch_max=self._config.batch_max)
+        done = await dispatch(self._store, node_id, self._board, batch_max=self._config.batch_max)
         self.given += done.given
         self._hand_over(done, node_id)
         if self._on_round is not None:

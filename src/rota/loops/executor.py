@@ -17,6 +17,7 @@ from rota.loops.loader import Loader
 from rota.loops.loop import Loop
 from rota.model.dispatch import Grant, Granted
 from rota.ports import Clock, Runner, Store
+from rota.transactions.finish import finish
 
 CANCEL_LOOK_S = 1.0
 IDLE_S = 3600.0
@@ -158,7 +159,7 @@ class Executor(Loop):
         newer = has_reader(await self._store.nodes(), self._config.group, self._version)
         name, unread = self._identity.name, self._unreadable
         ends = handed_back(unread, node=name, node_id=node_id, version=self._version, to_newer=newer)
-        await self._store.finish(ends, rule=Advance())
+        await finish(self._store, ends, rule=Advance())
         self._unreadable = []
         items = [end.item_id for end in ends]
         log.error("item.unreadable", items=items[:20], count=len(items), to_newer=newer)

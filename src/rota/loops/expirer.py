@@ -12,6 +12,7 @@ from rota.loops.duty import Duty
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
 from rota.ports import Clock, Store
+from rota.transactions.finish import finish
 
 LOOK_S = 1.0
 OVERDUE_SHARE = 0.5
@@ -57,4 +58,4 @@ class Expirer(Loop):
         readable = [it for it in late if it.item_id in policies]  # what this release cannot read is left to others
         ends = [expired(it, policies[it.item_id].retry, self._clock.chance()) for it in readable]
         told = {end.item_id: policies[end.item_id].notices(end) for end in ends}
-        await self._store.finish(ends, rule=Advance(), notices=told)
+        await finish(self._store, ends, rule=Advance(), notices=told)

@@ -28,6 +28,7 @@ from rota.model.node import MARGIN_S
 from rota.model.states import Outcome
 from rota.model.work import MESSAGE_MAX, Assignment, Attempt, AttemptEnd, SuspectedOverlap
 from rota.ports import Clock, Store
+from rota.transactions.finish import finish, suspect_overlap
 
 START_S = 0.1
 """An attempt that has run for so long gets its start written."""
@@ -87,7 +88,7 @@ class Finisher(Loop):
         self._in_hand.being_written += len(over)
         try:
             told = await self._notices(over, ends)
-            done = await self._store.finish(ends, starts, rule=Advance(), notices=told)
+            done = await finish(self._store, ends, starts, rule=Advance(), notices=told)
         except BaseException as fault:
             self._put_back(over, alone=isinstance(fault, Exception) and not isinstance(fault, StoreUnavailable))
             raise
@@ -123,7 +124,7 @@ class Finisher(Loop):
     async def _tell_overlaps(self) -> None:
         """Kept until the store has taken them."""
         if overlaps := self._overlaps[: self._config.batch_max]:
-            await self._store.suspect_overlap(overlaps)
+            await self._store.transact(suspect_overlap, overlaps)
             del self._overlaps[: len(overlaps)]
             items = [it.item_id for it in overlaps]
             log.warning("attempt.overlap_suspected", items=items[:20], reason="this host stood still")

@@ -25,6 +25,7 @@ from rota.loops.identity import Identity
 from rota.loops.loop import Loop
 from rota.model.node import Members, NewNode, Place
 from rota.ports import Clock, Runner, Store
+from rota.transactions.members import join, retire
 
 SETTLE_LOOK_S = 0.05
 """How often to look whether what the store does not know is gone."""
@@ -103,10 +104,10 @@ class Member(Loop):
         """Says when it was first asked for: a join that is repeated finds the lease as the first one left it."""
         if self._token is None:
             self._token, self._asked_s = self._clock.token(), self._clock.boottime()  # until the store has answered
-        joined = await self._store.join(self._describe(self._token), lease_s=self._config.lease_s)
+        joined = await self._store.transact(join, self._describe(self._token), lease_s=self._config.lease_s)
         self._token = None
         if self.draining:
-            await self._store.retire(joined.id)
+            await self._store.transact(retire, joined.id)
         self._identity.id = joined.id
         self._former_id = joined.id
         self._settled_in = joined.generation

@@ -32,6 +32,7 @@ from rota.loops.scheduler import Scheduler
 from rota.loops.signals import Signals
 from rota.model.work import Attempt
 from rota.ports import Runner, Store
+from rota.transactions.members import leave, retire
 from rota.waiting import first_of
 
 AWAY_S = 10.0
@@ -184,7 +185,7 @@ class NodeProcess:
     async def _drained(self, executor: Executor) -> None:
         while self.identity.id is not None:
             try:
-                await self.store.retire(self.identity.id)
+                await self.store.transact(retire, self.identity.id)
                 break
             except StoreUnavailable:
                 await self._store_back(executor)
@@ -208,6 +209,6 @@ class NodeProcess:
             return
         try:
             async with asyncio.timeout(LEAVE_S):
-                await self.store.leave(self.identity.id, rule=Advance())
+                await self.store.transact(leave, self.identity.id, rule=Advance())
         except (StoreUnavailable, TimeoutError):
             log.warning("node.left_unannounced", reason="the store is out of reach")

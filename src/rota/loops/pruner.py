@@ -13,6 +13,9 @@ from rota.loops.duty import Duty
 from rota.loops.loop import Loop
 from rota.model.standing import Retention
 from rota.ports import Clock, LogStore, Store
+from rota.transactions.assign import close_runs
+from rota.transactions.finish import settle_runs
+from rota.transactions.prune import prune
 
 BATCH = 200
 OUTPUT_BATCH = 1000
@@ -56,7 +59,7 @@ class Pruner(Loop):
             await self._prune_output(self._logs)
         if self._duty is not None and not await self._duty.is_mine():
             return CLOSE_S
-        closed = await self._store.close_runs(after_id=self._looked_id, limit=CLOSE_BATCH)
+        closed = await close_runs(self._store, after_id=self._looked_id, limit=CLOSE_BATCH)
         self._looked_id = closed.last_id or 0
         if closed.last_id is not None:
             return MORE_S
@@ -70,7 +73,7 @@ class Pruner(Loop):
 
     async def _settle(self) -> None:
         """Settle runs of jobs that others could not: seldom, for all jobs are asked for their live runs."""
-        settled = await self._store.settle_runs(Advance(), after_id=self._settled_id, limit=CLOSE_BATCH)
+        settled = await settle_runs(self._store, Advance(), after_id=self._settled_id, limit=CLOSE_BATCH)
         self._settled_id = settled.last_id or 0
         if settled.last_id is None:
             self._settle_s = self._later_s()
@@ -89,7 +92,7 @@ class Pruner(Loop):
 
     async def _prune(self) -> bool:
         """Forget one batch; says whether there may be more."""
-        done = await self._store.prune(self._wanted, limit=BATCH)
+        done = await self._store.transact(prune, self._wanted, limit=BATCH)
         if self._logs is not None and done.run_ids:
             await asyncio.to_thread(self._logs.prune, done.run_ids)  # many files, perhaps far away
         self.pruned += len(done.run_ids)

@@ -15,6 +15,7 @@ from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
 from rota.ports import Clock, Store
+from rota.transactions.finish import finish
 
 LOOK_S = 15.0
 
@@ -50,4 +51,4 @@ class Reconciler(Loop):
         again = [it for it in again if it.item_id not in self._in_hand.attempts]
         self._in_hand.give_back((it.item_id, it.attempt) for it in again)
         ends = [lost(it, self._identity.name, retries.get(it.item_id), free=True) for it in again]
-        await self._store.finish(ends, rule=Advance())
+        await finish(self._store, ends, rule=Advance())

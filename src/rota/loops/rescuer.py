@@ -24,6 +24,7 @@ from rota.loops.loader import Loader
 from rota.loops.loop import Loop
 from rota.model.node import Node
 from rota.ports import Clock, Runner, Store
+from rota.transactions.rescue import rescue
 
 LOOK_S = 0.5
 SOON_S = 0.1
@@ -116,7 +117,8 @@ class Rescuer(Loop):
         retries = {item_id: policy.retry for item_id, policy in policies.items()}
         name = node.joined.name
         ends = [lost(it, name, retries.get(it.item_id), free=seen_gone and it.started_at is None) for it in taken]
-        done = await self._store.rescue(
+        done = await self._store.transact(
+            rescue,
             node.id,
             node.beat,
             ends,

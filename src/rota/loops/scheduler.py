@@ -29,6 +29,7 @@ from rota.loops.store_time import StoreTime
 from rota.model.plan import Committed, Pending
 from rota.model.states import RunState, SkipReason
 from rota.ports import Clock, Store
+from rota.transactions.fire import fire
 
 RETRY_S = 0.05
 HOLD_S = 60.0
@@ -126,7 +127,7 @@ class Scheduler(Loop):
         """Fire one batch; says when each job that was decided on is due next. One that cannot be decided on is found by
         halving, and held back, so that it does not hold up the others."""
         try:
-            done = await self._store.fire(ids, Fire())
+            done = await self._store.transact(fire, ids, Fire())
         except StoreUnavailable:
             raise
         except Exception as fault:  # noqa: BLE001 - whatever is wrong with one job, the others must fire

@@ -16,6 +16,7 @@ from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.model.work import Attempt, generation_of
 from rota.ports import Runner, Store
+from rota.transactions.members import settle
 
 IN_HAND_MAX = 10_000
 
@@ -50,7 +51,7 @@ class Settler:
         if self._drop([it for it in former if (it.item_id, it.attempt, it.round) not in known]):
             return False
         self._loader.forget()
-        await self._store.settle(node_id, list(self._ended))
+        await self._store.transact(settle, node_id, list(self._ended))
         if self._ended:
             named = list(self._ended)[:100]
             log.error("store.forgot_attempts", count=len(self._ended), begun=named)

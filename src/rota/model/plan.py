@@ -137,11 +137,9 @@ class Rule(Protocol):
 
     def keys(self, jobs: Sequence[Job]) -> Iterable[str]:
         """Name the overlap keys that `decide` will look at, given the jobs that were locked."""
-        ...
 
     def decide(self, facts: Facts) -> Plan:
         """Say what shall be written."""
-        ...
 
 
 class Pending(Value, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from rota.model.node import UNREADABLE, NewNode, Place
 from rota.model.readable import reads
 from rota.model.run import Event, Item, Run
 from rota.model.states import Cause, ItemState, JobState, Outcome, RunState, SkipReason
+from rota.model.tables import AttemptRow, EventRow, QueueRow
 from rota.model.value import Value, decode, encode
 from rota.model.work import AttemptRecord, Lane, Limit, Queued, Rate, Work
 
@@ -46,6 +47,11 @@ def from_us(us: int | None) -> datetime | None: ...
 def from_us(us: int | None) -> datetime | None:
     """Microseconds since the epoch as an instant."""
     return None if us is None else moment(us)
+
+
+def _by_name(row: Any) -> dict[str, Any]:
+    """The columns of a row by their names, and its instants as such."""
+    return {name: from_us(it) if name.endswith("_at") or name == "at" else it for name, it in row._asdict().items()}
 
 
 @lru_cache(maxsize=4096)
@@ -204,17 +210,8 @@ def item_rows(items: Iterable[Item]) -> list[tuple[Any, ...]]:
 
 
 @reads("line of history")
-def event_of(row: Any) -> Event:
-    return Event(
-        id=row.id,
-        at=from_us(row.at),
-        kind=row.kind,
-        actor=row.actor,
-        job_id=row.job_id,
-        run_id=row.run_id,
-        item_id=row.item_id,
-        data=decode(row.data, dict),
-    )
+def event_of(row: EventRow) -> Event:
+    return Event(**_by_name(row) | {"data": decode(row.data, dict)})
 
 
 def event_rows(events: Iterable[Event]) -> list[tuple[Any, ...]]:
@@ -235,22 +232,8 @@ def event_rows(events: Iterable[Event]) -> list[tuple[Any, ...]]:
 
 
 @reads("attempt", lambda row: f"{row[0]}.{row[1]}")
-def attempt_of(row: Sequence[Any]) -> AttemptRecord:
-    """An attempt from a row with every column, in the order of the table."""
-    item_id, attempt, node, round_, assigned, started, ended, outcome, code, message, log_bytes = tuple(row)
-    return AttemptRecord(
-        item_id=item_id,
-        attempt=attempt,
-        node=node,
-        round=round_,
-        assigned_at=from_us(assigned),
-        started_at=from_us(started),
-        ended_at=from_us(ended),
-        outcome=Outcome(outcome),
-        code=code,
-        message=message or "",
-        log_bytes=log_bytes,
-    )
+def attempt_of(row: AttemptRow) -> AttemptRecord:
+    return AttemptRecord(**_by_name(row) | {"outcome": Outcome(row.outcome), "message": row.message or ""})
 
 
 @reads("lane")
@@ -301,30 +284,10 @@ def limit_row(limit: Limit) -> tuple[Any, ...]:
 
 
 @reads("item of the queue")
-def queued_of(row: Sequence[Any]) -> Queued:
-    """A live item from a row with every column, in the order of the table."""
-    item_id, run_id, job_id, lane_id, state, start_by, not_before, attempt, failures, losses, *rest = tuple(row)
-    node_id, avoid_id, round_, assigned, started, expires, hold_us, cancel = rest
-    return Queued(
-        item_id=item_id,
-        run_id=run_id,
-        job_id=job_id,
-        lane_id=lane_id,
-        state=ItemState(state),
-        start_by_at=from_us(start_by),
-        not_before_at=from_us(not_before),
-        attempt=attempt,
-        failures=failures,
-        losses=losses,
-        node_id=node_id,
-        avoid_id=avoid_id,
-        round=round_,
-        assigned_at=from_us(assigned),
-        started_at=from_us(started),
-        expires_at=from_us(expires),
-        hold_s=hold_us / 1_000_000,
-        cancel_at=from_us(cancel),
-    )
+def queued_of(row: QueueRow) -> Queued:
+    fields = _by_name(row) | {"state": ItemState(row.state), "hold_s": row.hold_us / 1_000_000}
+    del fields["hold_us"]
+    return Queued(**fields)
 
 
 def drain_of(row: Any) -> Drain:

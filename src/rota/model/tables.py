@@ -1,7 +1,7 @@
 """The tables as transactions see them: rows are plain tuples, instants are microseconds, values are encoded text.
 
-`storage/` keeps them: a test compares them with the schema of the SQL stores. An index is listed here if a transaction
-finds rows by it.
+`storage/` keeps them: the schema of the SQL stores is made of them. An index is listed here if a transaction finds rows
+by it.
 """
 
 from __future__ import annotations
@@ -379,31 +379,5 @@ DELIVERY = Table("delivery", DeliveryRow, key=("rule", "alarm_id"), indexes={"ru
 SESSION = Table("session", SessionRow, key=("id",))
 ENTRY = Table("entry", EntryRow, key=("key",))
 
-TABLES: tuple[Table[Any], ...] = (
-    META,
-    COUNTER,
-    JOB,
-    JOB_VERSION,
-    OVERLAP,
-    RUN,
-    ITEM,
-    QUEUE,
-    LANE,
-    LIMIT,
-    DISPATCH,
-    ARRIVAL,
-    GRANT,
-    ATTEMPT,
-    NODE,
-    LEASE,
-    DRAINED,
-    PLACED,
-    HELD,
-    NUMBER,
-    EVENT,
-    ALARM_RULE,
-    ALARM,
-    DELIVERY,
-    SESSION,
-    ENTRY,
-)
+TABLES: tuple[Table[Any], ...] = tuple(it for it in list(globals().values()) if isinstance(it, Table))
+"""All of them, in this order."""

@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 from rota.errors import StoreUnavailable
 from rota.model import tables
 from rota.model.tables import Change, Table
-from rota.ports import Clock, Conflict, Questions
+from rota.ports import Clock
 from rota.sim.history import Counts
 from rota.sim.link import asking_host
 from rota.sim.loop import Dice
@@ -31,8 +31,10 @@ from rota.storage.memory.rows import MemoryRows
 from rota.storage.memory.store import TRIES_MAX
 from rota.storage.memory.tables import Tables
 from rota.transactions.alarms import note_alarms
+from rota.transactions.rows import Conflict, Questions
 from rota.transactions.tx import Tx
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R", bound=tuple[Any, ...])
 
@@ -229,15 +231,15 @@ class InterleavedStore(MemoryStore):
         self._dice = chance
         self._counted = counts
 
-    async def transact(self, work: Callable[[Tx], T], *, single_write: bool = False) -> T:
+    async def transact(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self._locks is None:
-            return await super().transact(work, single_write=single_write)
+            return await super().transact(work, *args, **kwargs)
         also: Conflict | None = None
         for attempt in range(1, TRIES_MAX + 1):
             rows = SharedRows(self.tables, self._clock, self._locks, self._dice, self._counted)
             tx = Tx(rows, cast("Questions", SharedQuestions(rows)), self.memory, attempt=attempt, also=also)
             try:
-                done = await self._between_others(rows, partial(_whole, tx, work))
+                done = await self._between_others(rows, partial(_whole, tx, partial(work, tx, *args, **kwargs)))
             except Conflict as conflict:
                 also = conflict if also is None else also.with_those_of(conflict)
                 await self._clock.sleep(0.005 * attempt * (0.5 + self._dice.random()))
@@ -270,8 +272,8 @@ class InterleavedStore(MemoryStore):
         return done
 
 
-def _whole(tx: Tx, work: Callable[[Tx], T]) -> T:
-    done = work(tx)
+def _whole(tx: Tx, work: Callable[[], T]) -> T:
+    done = work()
     note_alarms(tx)
     tx.write_lines()
     return done

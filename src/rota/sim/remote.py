@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from rota.coordinators.memory import MemoryCoordinator
-from rota.model.dispatch import Board, Round
 from rota.ports import Clock, Coordinator, Store
 from rota.sim.link import SimLink
 from rota.storage.memory import MemoryStore
@@ -20,6 +19,8 @@ class RemoteStore:
         self._link = link
         self._process = link.process
         self.hears = hears
+        self.memory = store.memory
+        self.shortcuts = store.shortcuts
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         verb, ask, process = getattr(self._store, name), self._link.ask, self._process
@@ -29,17 +30,6 @@ class RemoteStore:
 
         setattr(self, name, remote)
         return remote
-
-    async def dispatch(self, node_id: int, board: Board, *, batch_max: int) -> Round:
-        """The board is on this side: it forgets when the answer does not come."""
-        try:
-            done: Round = await self._link.ask(
-                lambda: self._store.dispatch(node_id, board, batch_max=batch_max), self._process
-            )
-        except BaseException:
-            board.forget()
-            raise
-        return done
 
     def listen(self, wake: Callable[[str], None]) -> None:
         if self.hears:

@@ -9,16 +9,15 @@ from typing import Any, TypeVar
 
 from rota.coordinators.memory import Realm
 from rota.model import tables
-from rota.model.dispatch import Board, Finished, ItemEnd, ItemStart, Round
+from rota.model.dispatch import Finished, ItemEnd, Round
 from rota.model.entry import Entry, folder_of
-from rota.model.job import JobName
 from rota.model.moment import micros
-from rota.model.plan import Committed, Rule
+from rota.model.plan import Committed
 from rota.ports import Clock
 from rota.sim.history import Claimed, Fired, History, Line, Noted
 from rota.sim.interleaving import InterleavedStore
 from rota.sim.loop import SimLoop, dice
-from rota.transactions.tx import Tx
+from rota.transactions.rescue import rescue
 
 T = TypeVar("T")
 
@@ -59,54 +58,47 @@ class WitnessStore(InterleavedStore):
         self._history = history
         self._store_clock = clock
 
-    async def transact(self, work: Callable[[Tx], T], *, single_write: bool = False) -> T:
+    async def transact(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         asking = self._history.asking
-        done = await super().transact(work, single_write=single_write)
+        done = await super().transact(work, *args, **kwargs)
         self._history.asking = asking  # others may have asked meanwhile
+        if isinstance(done, Committed):
+            self._note_committed(done)
+        elif isinstance(done, Round):
+            given = [it for grant in done.grants.values() for it in grant.items]
+            self._history.items += [Noted(self._at_s, it.item_id, it.attempt) for it in given]
+        elif isinstance(done, Finished):
+            self._note_ends(done, *args, **kwargs)
+        elif isinstance(done, bool) and work.__name__ == rescue.__name__:
+            self._note_rescue(done, *args, **kwargs)
         return done
 
-    def note_fired(self, done: Committed) -> Committed:
+    def _note_committed(self, done: Committed) -> None:
+        """A change settles what the jobs owe, and may define some."""
         for run in done.runs:
             assert run.slot_at is not None
             fired = Fired(
                 self._at_s, micros(done.now), run.job_id, micros(run.slot_at), run.slots, self._history.asking
             )
             self._history.fired.append(fired)
-        return done
+        if done.plan.new_jobs:
+            known = self._history.defined_us
+            new = [row.id for row in self.tables.rows(tables.JOB) if row.id not in known]
+            self._history.defined_us |= dict.fromkeys(new, micros(done.now))
 
-    async def fire(self, job_ids: Sequence[int], rule: Rule) -> Committed:
-        return self.note_fired(await super().fire(job_ids, rule))
+    def _note_ends(self, done: Finished, ends: Sequence[ItemEnd], *_: Any) -> None:
+        current = [end for end in ends if end.item_id not in done.stale]
+        self._history.items += [Noted(self._at_s, end.item_id, end.attempt, end.outcome) for end in current]
 
-    async def change(self, names: Sequence[JobName], rule: Rule, **more: Any) -> Committed:
-        """A change settles what the jobs owe, and may define some."""
-        before = {row.id for row in self.tables.rows(tables.JOB)}
-        done = self.note_fired(await super().change(names, rule, **more))
-        new = [row.id for row in self.tables.rows(tables.JOB) if row.id not in before]
-        self._history.defined_us |= dict.fromkeys(new, micros(done.now))
-        return done
-
-    async def dispatch(self, node_id: int, board: Board, *, batch_max: int) -> Round:
-        done = await super().dispatch(node_id, board, batch_max=batch_max)
-        for grant in done.grants.values():
-            self._history.items += [Noted(self._at_s, it.item_id, it.attempt) for it in grant.items]
-        return done
-
-    async def finish(self, ends: Sequence[ItemEnd], starts: Sequence[ItemStart] = (), **more: Any) -> Finished:
-        done = await super().finish(ends, starts, **more)
-        for end in ends:
-            if end.item_id not in done.stale:
-                self._history.items.append(Noted(self._at_s, end.item_id, end.attempt, end.outcome))
-        return done
-
-    async def rescue(self, node_id: int, beat: int, ends: Sequence[ItemEnd], **more: Any) -> bool:
-        done = await super().rescue(node_id, beat, ends, **more)
-        if done and not more.get("seen_gone", False):
+    def _note_rescue(
+        self, done: bool, node_id: int, beat: int, ends: Sequence[ItemEnd], *, seen_gone: bool = False, **_: Any
+    ) -> None:
+        if done and not seen_gone:
             self._history.counts.expired_leases += 1
         self._history.counts.lost_attempts += len(ends) if done else 0
         items = ", ".join(f"{end.item_id} ({end.attempt})" for end in ends)
         text = f"{self._history.asking} rescues node {node_id}: {items or 'nothing'}"
         self._history.lines.append(Line(self._at_s, text if done else f"{text}; it lives"))
-        return done
 
     @property
     def now_at(self) -> datetime:

@@ -31,6 +31,11 @@ from rota.sim.node import SimNode
 from rota.sim.plan import CALM_S, SECONDS, SWAPPED_S, FaultKind, Mode, PlannedFault, Scenario, SimJob
 from rota.sim.surroundings import KeptDefinitions, Network
 from rota.sim.witness import WitnessStore
+from rota.transactions.alarms import set_alarm_rule
+from rota.transactions.cancel import cancel
+from rota.transactions.change import change
+from rota.transactions.limits import set_limits
+from rota.transactions.members import drain, undrain
 
 LOOK_S = 2.0
 """How often somebody looks at everybody."""
@@ -73,10 +78,10 @@ class World:
 
     async def run(self) -> History:
         await _insist(self._limit)
-        await _insist(lambda: self._store.set_alarm_rule(RULE))
+        await _insist(lambda: self._store.transact(set_alarm_rule, RULE))
         self._keep(0.0)
         first = self._kept(0.0)
-        await _insist(lambda: self._store.change([it.full_name for it in first], Apply(definitions=first)))
+        await _insist(lambda: self._store.transact(change, [it.full_name for it in first], Apply(definitions=first)))
         for at_s in {job.from_s for job in self._scenario.jobs} - {0.0}:
             self._loop.call_at(at_s, self._keep, at_s)
         chance = dice(self._scenario.seed, "world")
@@ -92,7 +97,9 @@ class World:
         caps, rates = self._scenario.caps, self._scenario.rates
         names = {name: GLOBAL if name == GLOBAL else quota_limit(name, "default") for name in caps}
         found = {name: Rate(max=most, period_s=period_s) for name, (most, period_s) in rates.items()}
-        await self._store.set_limits([Limit(name=names[it], cap=cap, rate=found.get(it)) for it, cap in caps.items()])
+        await self._store.transact(
+            set_limits, [Limit(name=names[it], cap=cap, rate=found.get(it)) for it, cap in caps.items()]
+        )
 
     def _keep(self, at_s: float) -> None:
         """People write down the jobs that come now; the nodes define them. Their numbers are their places, for they are
@@ -208,17 +215,17 @@ class World:
 
     def _drain(self, fault: PlannedFault) -> None:
         name = self._nodes[fault.node].name
-        self._do(lambda: self._store.drain([Drain(name=name)]))
+        self._do(lambda: self._store.transact(drain, [Drain(name=name)]))
         self._history.drained.append(HostWindow(name, fault.at_s, fault.until_s))
         self._loop.call_at(fault.until_s, self._undrain, name, fault.until_s)
 
     def _undrain(self, name: str, at_s: float) -> None:
         if not any(it.host == name and it.until_s > at_s for it in self._history.drained):
-            self._do(lambda: self._store.undrain([name], tuple(Role)))
+            self._do(lambda: self._store.transact(undrain, [name], tuple(Role)))
 
     def _cancel(self, fault: PlannedFault) -> None:
         live = [it.run_id for it in at_once(self._store.queued(limit=10_000)) if it.job_id == round(fault.much) + 1]
-        self._do(lambda: self._store.cancel(sorted(set(live)), rule=Advance()))
+        self._do(lambda: self._store.transact(cancel, sorted(set(live)), rule=Advance()))
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """What a person does: at once, or, where transactions wait for each other, as soon as may be."""

@@ -19,6 +19,7 @@ from rota.model.alarm import Alarm, AlarmRule, Delivery, Settled
 from rota.model.records import alarm_in, to_us
 from rota.model.tables import Change
 from rota.model.value import decode, encode
+from rota.transactions.transactor import Transactor
 from rota.transactions.tx import Tx
 
 _RULE = Change(tables.ALARM_RULE, ("name",), ("data",))
@@ -93,8 +94,17 @@ def sort_alarms(tx: Tx, told: Sequence[tuple[Alarm, Sequence[str]]]) -> None:
     tx.rows.insert(tables.DELIVERY, rows, missing=True)
 
 
-def take_deliveries(tx: Tx, deliveries: Sequence[Delivery], lease_s: float) -> None:
-    """Begin to send these. Raises Taken if somebody else has begun with one of them since they were read."""
+async def take_deliveries(store: Transactor, deliveries: Sequence[Delivery], *, lease_s: float) -> bool:
+    """Begin to send these, unless somebody else has begun with one of them since they were read; nobody else will for
+    `lease_s`."""
+    try:
+        await store.transact(_take, deliveries, lease_s)
+    except AlreadyTaken:
+        return False
+    return True
+
+
+def _take(tx: Tx, deliveries: Sequence[Delivery], lease_s: float) -> None:
     tx.read_clock()
     until = tx.now_us + round(lease_s * 1_000_000)
     rows = [(it.rule, it.alarm.id, it.tries, until) for it in deliveries]

@@ -15,11 +15,11 @@ from rota.model import tables
 from rota.model.dispatch import Ready
 from rota.model.records import from_us, run_of, run_rows, to_us
 from rota.model.run import Run
+from rota.model.standing import Closed
 from rota.model.states import Cause, RunState
 from rota.model.tables import Change
 from rota.model.value import Json, encode
 from rota.model.work import Assignment, quota_limit, spread
-from rota.ports import Tally
 from rota.transactions.queue import READY, enqueue
 from rota.transactions.record import (
     assigned_data,
@@ -29,15 +29,25 @@ from rota.transactions.record import (
     numbers_taken,
     unknown_quota,
 )
+from rota.transactions.rows import Tally
+from rota.transactions.transactor import Transactor
 from rota.transactions.tx import Tx
 
 _ITEM = ("id", "run_id", "task", "index", "state", "not_before_at", "start_by_at", "tenant", "number", "info")
 _CLOSE = Change(tables.RUN, ("id",), ("state", "ended_at"))
 
 
-def assign(tx: Tx, wanted: Assignment, *, quota_must_exist: bool = True) -> Run:
+async def assign(store: Transactor, wanted: Assignment, *, quota_must_exist: bool = True) -> Run:
     """Make one run of an assignment, its items ready. The same key makes it once. Raises InvalidInput when a number is
     taken, Refused when the quota was never set."""
+    await store.reserve_rows(len(wanted.tasks))
+    is_known = assigned_lane(wanted.work) in store.memory.lanes  # nothing else needs a lock
+    make = store.write_once if is_known else store.transact
+    return await make(assign_run, wanted, quota_must_exist=quota_must_exist)
+
+
+def assign_run(tx: Tx, wanted: Assignment, *, quota_must_exist: bool) -> Run:
+    """Write the run of an assignment, unless it was made before."""
     facts = tx.ask.assignment(wanted.full_key, quota_limit(wanted.work.tenant, wanted.work.quota))
     tx.now_us = facts.now_us
     if facts.run is not None:
@@ -78,7 +88,14 @@ def put_assignment(tx: Tx, wanted: Assignment, cause: Cause = Cause.ASSIGN) -> R
     return run
 
 
-def close_runs(tx: Tx, run_ids: Sequence[int]) -> int:
+async def close_runs(store: Transactor, *, after_id: int = 0, limit: int) -> Closed:
+    """Look at the next open runs of assignments, and close those whose items have all ended."""
+    ids = await store.look(lambda tx: tx.ask.open_assignments(after_id, limit))
+    count = await store.transact(_close, ids) if ids else 0
+    return Closed(count=count, last_id=ids[-1] if len(ids) == limit else None)
+
+
+def _close(tx: Tx, run_ids: Sequence[int]) -> int:
     """Close those of these runs whose items have all ended; says how many. Runs that others hold are left to them."""
     over = [it.run_id for it in tx.ask.tally(run_ids) if not it.is_open]
     if not over:

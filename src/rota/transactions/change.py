@@ -12,6 +12,7 @@ from rota.model.run import Run, RunKey
 from rota.model.states import Cause
 from rota.transactions.decide import Ground, decide, held_ids, with_keys
 from rota.transactions.plan import PLACED, write_plan
+from rota.transactions.transactor import Transactor
 from rota.transactions.tx import Tx
 
 
@@ -51,17 +52,27 @@ def _known_runs(tx: Tx, jobs: Sequence[Job], known: Sequence[tuple[JobName, str]
     return {run.unique: run for run in map(run_of, tx.rows.find(tables.RUN, "key", given))}
 
 
-def place_again(tx: Tx) -> int:
+async def place_again(store: Transactor) -> int:
+    """Put right which jobs want an owner, if any is listed wrongly; says how many were."""
+    return await store.transact(_place) if await store.look(misplaced) else 0
+
+
+def _place(tx: Tx) -> int:
     """Put right which jobs want an owner; says how many were wrong. Who changes jobs waits for the counter, and then
     goes on from what is written here."""
     tx.reserve(PLACED, 1)
-    missing, extra = misplaced(tx)
+    missing, extra = _misplaced(tx)
     tx.rows.insert(tables.PLACED, [(job_id,) for job_id in sorted(missing)])
     tx.rows.remove(tables.PLACED, sorted(extra))
     return len(missing) + len(extra)
 
 
-def misplaced(tx: Tx) -> tuple[set[int], set[int]]:
+def misplaced(tx: Tx) -> int:
+    """How many jobs are listed as wanting an owner, or not, wrongly."""
+    return sum(map(len, _misplaced(tx)))
+
+
+def _misplaced(tx: Tx) -> tuple[set[int], set[int]]:
     """The jobs that want an owner and are not listed, and those that are and do not. Whether one that this release
     cannot read fires, others know."""
     rows = [row for row in tx.rows.all(tables.JOB) if row.state == "enabled"]

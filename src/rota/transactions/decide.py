@@ -27,8 +27,8 @@ from rota.model.records import definition_of, from_us, hold_of, item_of, job_of,
 from rota.model.run import Item, Run, RunKey
 from rota.model.states import RunState
 from rota.model.tables import RunRow
-from rota.ports import Conflict, FiredWith, LiveItem
 from rota.transactions.record import STREAK, streak, wanting_streaks
+from rota.transactions.rows import Conflict, FiredWith, LiveItem
 from rota.transactions.tx import Tx
 
 

@@ -14,6 +14,7 @@ from rota.model import tables
 from rota.model.dispatch import Finished, ItemEnd, ItemStart, Ready
 from rota.model.plan import Rule
 from rota.model.records import clean, from_us
+from rota.model.standing import Closed
 from rota.model.states import Cause
 from rota.model.tables import Change, QueueRow
 from rota.model.work import Assignment, SuspectedOverlap
@@ -23,6 +24,7 @@ from rota.transactions.lanes import for_newer, ids_of_specs
 from rota.transactions.plan import write_plan
 from rota.transactions.queue import ASSIGNED, CANCELLED, END, READY, RUNNING, cancel_held
 from rota.transactions.record import AVOIDED, OVERLAP_SUSPECTED, assigned_lane, overlap_data
+from rota.transactions.transactor import Transactor
 from rota.transactions.tx import CHUNK, Tx
 
 _NOBODY = (("node_id", None), ("round", None), ("assigned_at", None), ("started_at", None), ("expires_at", None))
@@ -60,16 +62,32 @@ class Current(NamedTuple):
         return {it.item_id: final_state(it) for it in self.over} | {it.item_id: READY for it, _ in self.again}
 
 
-def finish(
-    tx: Tx,
+async def finish(
+    store: Transactor,
     ends: Sequence[ItemEnd],
     starts: Sequence[ItemStart] = (),
     *,
     rule: Rule | None = None,
     notices: Notices = {},  # noqa: B006 - never changed
 ) -> Finished:
-    """Write ends and starts that are still current, and what follows for their runs. The notices of items (by id) whose
-    end counted are assigned too."""
+    """Write ends and starts of attempts, only those that are still current. Runs of jobs whose items changed are locked
+    first, and the rule says what follows for them (`Facts.runs`, `Facts.items`), in the same transaction. The notices
+    of items (by id) whose end counted are assigned in it too."""
+    end_items = store.shortcuts.end_items
+    if end_items is not None and not starts and not notices and is_plain(ends):
+
+        def outright(tx: Tx) -> Finished:
+            ended = end_items(tx, ends)
+            return Finished(now_us=tx.now_us, stale=frozenset({end.item_id for end in ends} - ended))
+
+        return await store.write_once(outright)
+    return await store.transact(finish_items, ends, starts, rule, notices)
+
+
+def finish_items(
+    tx: Tx, ends: Sequence[ItemEnd], starts: Sequence[ItemStart], rule: Rule | None, notices: Notices
+) -> Finished:
+    """Write ends and starts that are still current, and what follows for their runs: on every store."""
     ground = lock_owners(tx, ends, rule)
     rows = tx.lock_queue([end.item_id for end in ends] + [start.item_id for start in starts])
     if rows and tx.rows.lock_us is not None:
@@ -230,9 +248,17 @@ def _write_attempts(tx: Tx, ends: Sequence[ItemEnd]) -> None:
     tx.rows.insert(tables.ATTEMPT, rows)
 
 
-def settle_runs(tx: Tx, run_ids: Sequence[int], rule: Rule) -> int:
+async def settle_runs(store: Transactor, rule: Rule, *, after_id: int = 0, limit: int) -> Closed:
     """Decide what follows for runs of jobs whose items have all ended and that are still open: a node that could not
-    read them or their jobs has ended the items. Says how many have moved."""
+    read them or their jobs has ended the items. Some at a time, in the order of their ids."""
+    left = await store.look(lambda tx: tx.ask.unsettled_runs())
+    ids = sorted(run_id for run_id in left if run_id > after_id)[:limit]
+    count = await store.transact(_settle, ids, rule) if ids else 0
+    return Closed(count=count, last_id=ids[-1] if len(ids) == limit else None)
+
+
+def _settle(tx: Tx, run_ids: Sequence[int], rule: Rule) -> int:
+    """Decide what follows for these runs; says how many have moved."""
     owners = {row.job_id for row in tx.rows.read(tables.RUN, run_ids)}
     ground = lock_runs(tx, owners, run_ids, rule)
     runs = understood(ground, run_ids)

@@ -7,13 +7,14 @@ used; a row is removed only if that was a day ago, and no item in the queue is i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from rota.model import tables
+from rota.model.records import lane_as_known, lane_of
 from rota.model.tables import Change
 from rota.model.value import canonical, decode, encode
 from rota.model.work import Lane
@@ -62,6 +63,14 @@ def ids_of_specs(tx: Tx, specs: Iterable[str]) -> dict[str, int]:
         tx.rows.insert(tables.LANE, new, missing=True)
         found |= {digests[row.digest]: row.id for row in tx.rows.find(tables.LANE, "digest", missing)}
     return found
+
+
+def lanes_by_id(tx: Tx, lane_ids: Collection[int]) -> dict[int, Lane]:
+    """Lanes by their ids. Of one of a newer release, as much as is understood."""
+    rows = tx.rows.read(tables.LANE, sorted(lane_ids))
+    lanes = {row.id: lane for row, lane in tx.readings.pairs(rows, lane_of)}
+    unread = [row for row in rows if row.id not in lanes]
+    return lanes | {row.id: known for row in unread if (known := lane_as_known(row)) is not None}
 
 
 def for_newer(spec: str, than: str) -> str | None:

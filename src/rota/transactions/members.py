@@ -40,8 +40,9 @@ _GIVE_BACK = Change(tables.QUEUE, ("item_id",), fixed=(("state", str(ItemState.R
 
 
 def join(tx: Tx, node: NewNode, lease_s: float) -> Joined:
-    """Give a node its id, its number within its group, and its first lease. Refused: the number that it asks for is
-    another's whose lease lasts."""
+    """Give a node its id, its number within its group, and its first lease. A node of the same name that is still
+    believed alive is fenced: it cannot renew any more, but its items stay its own until they are rescued. Refused: the
+    number that it asks for is another's whose lease lasts."""
     node_id = tx.reserve_node()  # two of one name join one after the other
     now = tx.read_clock()
     namesakes = [row for row in tx.rows.find(tables.NODE, "name", [node.name]) if row.left_at is None]
@@ -81,7 +82,8 @@ def advertise(tx: Tx, node_id: int, handlers: Sequence[str], digests: Mapping[st
 
 
 def retire(tx: Tx, node_id: int) -> None:
-    """Give this incarnation no more items. When this is committed, no round is under way that would."""
+    """Give this incarnation no more items: it finishes what it has, and leaves. When this is committed, no round is
+    under way that would."""
     tx.interrupt_rounds()
     tx.read_clock()
     if any(row.state == ONLINE for row in tx.lock(tables.NODE, [node_id])):
@@ -90,8 +92,9 @@ def retire(tx: Tx, node_id: int) -> None:
 
 
 def settle(tx: Tx, node_id: int, ended: Sequence[tuple[int, int]]) -> None:
-    """Note that a node has nothing in hand that the store does not know of; `ended` are the attempts that it had to
-    end for that."""
+    """Note that a node has nothing in hand that the store does not know of, after the generation was raised; `ended`
+    are the attempts (item, attempt) that it had to end for that. Until all nodes have said so, for as long as a lease
+    at most, rounds give nothing to anybody: what executes unknown to the store counts against the caps."""
     tx.read_clock()
     tx.rows.remove(tables.META, [f"{UNSETTLED}{node_id}"])
     if ended:
@@ -161,7 +164,7 @@ def give_up(tx: Tx, node_id: int, node: NodeRow | None, state: str) -> None:
 
 
 def drain(tx: Tx, drains: Sequence[Drain]) -> None:
-    """Put nodes, by name, on the offline list, in these roles too if they are there already."""
+    """Put nodes, by name, on the offline list, in these roles too if they are there already. It lasts."""
     known = _listed(tx, [it.name for it in drains])
     for it in drains:
         was = known.get(it.name)

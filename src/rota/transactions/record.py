@@ -28,6 +28,8 @@ OVERLAP_SUSPECTED = "item.overlap_suspected"
 
 ID_GAP = 1_000_000_000
 """How many ids are left out when the store has lost its latest history: more than can have been given in it."""
+LAST = "raised"
+"""Where the store says when its generation was raised last, and why."""
 RAISED = "store.generation_raised"
 LOST = "store.lost"
 NAMED_MAX = 100

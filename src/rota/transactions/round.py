@@ -12,7 +12,6 @@ What it decides is the same.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
 
 from rota.model import tables
 from rota.model.dispatch import (
@@ -30,13 +29,14 @@ from rota.model.dispatch import (
     TargetRow,
 )
 from rota.model.readable import reads
-from rota.model.records import joined_of, lane_as_known, lane_of
-from rota.model.tables import Change, LaneRow
+from rota.model.records import joined_of
+from rota.model.tables import Change
 from rota.model.value import decode, encode
-from rota.model.work import Lane
+from rota.transactions.lanes import lanes_by_id
 from rota.transactions.limits import all_limits, remember
 from rota.transactions.members import has_unsettled
 from rota.transactions.queue import ASSIGNED, READY, RUNNING
+from rota.transactions.transactor import RoundIO, Transactor
 from rota.transactions.tx import Tx
 
 _STATE = Change(tables.DISPATCH, ("id",), ("holder", "epoch", "round", "next_at"))
@@ -48,25 +48,6 @@ _GIVE = Change(
     raised=("attempt",),
     where=(("state", READY),),
 )
-
-
-class RoundIO(Protocol):
-    """How a round is read and written."""
-
-    takes_over: bool
-    """Whether a round may be made by who did not make the last one, or after limits or members have changed; and
-    whether the starts that rates remember are written."""
-
-    def look(self, tx: Tx) -> Seen: ...
-
-    def targets(self, tx: Tx, seen: Seen) -> tuple[int, Sequence[TargetRow]]:
-        """The clock, and the nodes that may be given something: after everything else was read."""
-        ...
-
-    def write(self, tx: Tx, seen: Seen, draft: Draft) -> Collection[int] | None:
-        """Write a round; returns the items that were still there. None: nothing was written, somebody else has made a
-        round or changed what this one rests on."""
-        ...
 
 
 class LockedRound:
@@ -98,6 +79,22 @@ class LockedRound:
 
 
 LOCKED = LockedRound()
+
+
+async def dispatch(store: Transactor, node_id: int, board: Board, *, batch_max: int) -> Round:
+    """One round: lock, learn, decide, write the grants. Any failure leaves the board forgetful."""
+    shortcut = store.shortcuts.round
+    try:
+        if shortcut is not None and board.epoch is not None and not board.is_rated and store.memory.is_settled:
+            done = await store.write_once(make_round, shortcut, node_id, board, batch_max)
+            if done is not None:
+                return done
+        done = await store.transact(make_round, LOCKED, node_id, board, batch_max)
+    except BaseException:
+        board.forget()
+        raise
+    assert done is not None, "under the lock a round can always be made"
+    return done
 
 
 def make_round(tx: Tx, io: RoundIO, node_id: int, board: Board, batch_max: int) -> Round | None:
@@ -198,14 +195,7 @@ def _begun(tx: Tx, item_ids: Collection[int]) -> list[tuple[int, int, int]]:
 def _know_lanes(tx: Tx, board: Board, lane_ids: set[int]) -> None:
     unknown = lane_ids - board.lanes.keys()
     if unknown:
-        board.lanes.update(_lanes_by_id(tx, tx.rows.read(tables.LANE, sorted(unknown))))
-
-
-def _lanes_by_id(tx: Tx, rows: Sequence[LaneRow]) -> dict[int, Lane]:
-    """Lanes by their ids. Of one of a newer release, as much as is understood."""
-    lanes = {row.id: lane for row, lane in tx.readings.pairs(rows, lane_of)}
-    unread = [row for row in rows if row.id not in lanes]
-    return lanes | {row.id: known for row in unread if (known := lane_as_known(row)) is not None}
+        board.lanes.update(lanes_by_id(tx, unknown))
 
 
 def targets_of(rows: Sequence[TargetRow], now_us: int) -> list[Target]:

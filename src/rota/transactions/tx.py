@@ -20,10 +20,10 @@ from rota.model.records import from_us
 from rota.model.tables import Change, QueueRow, Table
 from rota.model.value import Json, encode
 from rota.model.work import Lane
-from rota.ports import Conflict, Questions, Rows
 from rota.transactions.alarming import alarm_of
 from rota.transactions.lanes import KnownLane, look_up
 from rota.transactions.locks import Order
+from rota.transactions.rows import Conflict, Questions, Rows
 
 R = TypeVar("R", bound=tuple[Any, ...])
 

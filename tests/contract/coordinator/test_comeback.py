@@ -98,7 +98,7 @@ class Place:
             async with asyncio.timeout(BACK_S):
                 while not all(any(word in it for it in told) for word in words):
                     await asyncio.sleep(0.1)
-                    told = {it.what for it in await control.doctor() if it.code == "repaired"}
+                    told = {it.what for it in await control.doctor.findings() if it.code == "repaired"}
         except TimeoutError:
             raise AssertionError(f"not all of {words} in {told}") from None
 

@@ -13,7 +13,8 @@ import pytest
 
 import rota
 import rota.testing
-from rota.control import Control, Explained
+from rota.control import Explained
+from rota.control.runs import RunControl
 from rota.errors import StoreUnavailable
 
 app = rota.App()
@@ -308,10 +309,10 @@ def test_ids_have_one_name_and_the_old_ones_work_with_a_warning() -> None:
 def test_a_store_that_cannot_say_why_stops_nobody_from_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait itself outlives an outage; so must the question what it waits for. Without a limit: tests/e2e."""
 
-    async def away(_: Control, run_id: int) -> Explained:
+    async def away(_: RunControl, run_id: int) -> Explained:
         raise StoreUnavailable("nobody answers")
 
-    monkeypatch.setattr(Control, "explain", away)
+    monkeypatch.setattr(RunControl, "explain", away)
     with pytest.raises(TimeoutError, match="slowly did not end within 1 s: the store does not say why: nobody answers"):
         slowly.delay(1).result(timeout=1)
 

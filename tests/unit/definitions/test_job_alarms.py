@@ -81,28 +81,28 @@ def test_what_is_written_again_reads_the_same() -> None:
 def test_the_rules_of_a_job_come_change_and_go_with_its_definition() -> None:
     async def main() -> None:
         control = Control(MemoryStore(SystemClock(), actor="test"), SystemClock())
-        await control.set_alarm("mail", "boss@example.com", scope="job/default/default/own")
+        await control.alarms.set("mail", "boss@example.com", scope="job/default/default/own")
         definitions = read_yaml(FILE, file=None, today=TODAY)
-        await control.apply(definitions)
-        rules = {it.rule.name: it.rule for it in await control.alarm_states()}
+        await control.jobs.apply(definitions)
+        rules = {it.rule.name: it.rule for it in await control.alarms.states()}
         assert sorted(str(it.channel.kind) for it in rules.values() if it.defined) == ["command", "mail", "webhook"]
         (hook,) = [it for it in rules.values() if it.channel.kind == "webhook"]
         assert (hook.scope, len(hook.channel.secret) >= 16) == ("job/default/default/own", True)
-        await control.apply(definitions)
-        assert {it.rule.name: it.rule for it in await control.alarm_states()} == rules, (
+        await control.jobs.apply(definitions)
+        assert {it.rule.name: it.rule for it in await control.alarms.states()} == rules, (
             "the second time changes nothing"
         )
         changed = read_yaml(FILE.replace("merge_s: 0", "merge_s: 5"), file=None, today=TODAY)
-        await control.apply(changed)
-        (later,) = [it.rule for it in await control.alarm_states() if it.rule.channel.kind == "webhook"]
+        await control.jobs.apply(changed)
+        (later,) = [it.rule for it in await control.alarms.states() if it.rule.channel.kind == "webhook"]
         assert (later.merge_s, later.channel.secret, later.since_at) == (5, hook.channel.secret, hook.since_at)
-        for ask in (control.remove_alarm(hook.name), control.set_alarm("mail", "a@b.c", name=hook.name)):
+        for ask in (control.alarms.remove(hook.name), control.alarms.set("mail", "a@b.c", name=hook.name)):
             with pytest.raises(rota.Refused, match="belongs to the definition of the job default/default/own"):
                 await ask
-        await control.apply(read_yaml(FILE.replace("{command: [page, now]}, ", ""), file=None, today=TODAY))
-        assert not [it for it in await control.alarm_states() if it.rule.channel.kind == "command"]
-        await control.delete([definitions[1].full_name])
-        left = [(it.rule.defined, it.rule.channel.to) for it in await control.alarm_states()]
+        await control.jobs.apply(read_yaml(FILE.replace("{command: [page, now]}, ", ""), file=None, today=TODAY))
+        assert not [it for it in await control.alarms.states() if it.rule.channel.kind == "command"]
+        await control.jobs.delete([definitions[1].full_name])
+        left = [(it.rule.defined, it.rule.channel.to) for it in await control.alarms.states()]
         assert sorted(left) == [(False, ("boss@example.com",)), (True, ("ops@example.com",))]
 
     asyncio.run(main())

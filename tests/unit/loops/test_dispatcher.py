@@ -1,16 +1,21 @@
 """When the dispatcher makes a round: on the memory store, asked by hand."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from rota.clock import SystemClock
 from rota.config import DispatchConfig
 from rota.core.dispatch.board import Rounds
 from rota.loops.dispatcher import Dispatcher
 from rota.loops.identity import Identity
-from rota.model.dispatch import Board, Round
 from rota.model.work import GLOBAL, Limit
 from rota.storage.memory import MemoryStore
+from rota.transactions.assign import assign
+from rota.transactions.finish import finish
+from rota.transactions.limits import set_limits
+from rota.transactions.round import dispatch, make_round
 from tests.factories import a_node, an_assignment, an_end
 
 
@@ -20,17 +25,18 @@ class Told(MemoryStore):
     dispatcher: Dispatcher | None = None
     rounds = 0
 
-    async def dispatch(self, node_id: int, board: Board, *, batch_max: int) -> Round:
-        self.rounds += 1
-        done = await super().dispatch(node_id, board, batch_max=batch_max)
-        if self.dispatcher is not None:
-            self.dispatcher.freed()
+    async def transact(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        done = await super().transact(work, *args, **kwargs)
+        if work is make_round:
+            self.rounds += 1
+            if self.dispatcher is not None:
+                self.dispatcher.freed()
         return done
 
 
 async def a_dispatcher(cap: int) -> tuple[Told, Dispatcher, int]:
     store, identity = Told(SystemClock(), actor="test"), Identity("n")
-    await store.set_limits([Limit(name=GLOBAL, cap=cap), Limit(name="quota:acme/default")])
+    await store.transact(set_limits, [Limit(name=GLOBAL, cap=cap), Limit(name="quota:acme/default")])
     identity.id = await a_node(store, seats=10)
     dispatcher = Dispatcher(store, SystemClock(), DispatchConfig(), identity, None, hears=True)
     await dispatcher.once()
@@ -39,7 +45,7 @@ async def a_dispatcher(cap: int) -> tuple[Told, Dispatcher, int]:
 
 async def test_a_seat_that_nobody_waits_for_is_no_reason_to_hurry() -> None:
     store, dispatcher, _ = await a_dispatcher(cap=5)
-    await store.assign(an_assignment(2))
+    await assign(store, an_assignment(2))
     dispatcher.wake()
     await dispatcher.once()
     dispatcher._woken = False
@@ -49,12 +55,12 @@ async def test_a_seat_that_nobody_waits_for_is_no_reason_to_hurry() -> None:
 
 async def test_a_seat_that_something_waits_for_is_filled_at_once() -> None:
     store, dispatcher, node_id = await a_dispatcher(cap=1)
-    await store.assign(an_assignment(2))
+    await assign(store, an_assignment(2))
     dispatcher.wake()
     await dispatcher.once()
     dispatcher._woken = False
     (grant,) = await store.granted(node_id, 0)
-    await store.finish([an_end(grant.items[0])])
+    await finish(store, [an_end(grant.items[0])])
     dispatcher.freed()
     assert dispatcher._woken
     await dispatcher.once()
@@ -63,7 +69,7 @@ async def test_a_seat_that_something_waits_for_is_filled_at_once() -> None:
 
 async def test_a_seat_that_is_given_back_during_a_round_is_not_forgotten() -> None:
     store, dispatcher, _ = await a_dispatcher(cap=1)
-    await store.assign(an_assignment(2))
+    await assign(store, an_assignment(2))
     store.dispatcher = dispatcher
     dispatcher.wake()
     assert await dispatcher.once() == 0.0
@@ -77,10 +83,10 @@ async def test_what_the_rounds_of_another_node_will_find_due_is_no_reason_to_hur
     """A node whose place another has taken would ask the store without a pause, until it makes a round again."""
     store, dispatcher, _ = await a_dispatcher(cap=5)
     soon = datetime.now(UTC) + timedelta(seconds=1)
-    await store.assign(an_assignment(1, start_at=soon))
+    await assign(store, an_assignment(1, start_at=soon))
     dispatcher.wake()
     assert await dispatcher.once() <= 1
-    await store.dispatch(await a_node(store, seats=10), Rounds(), batch_max=10)
+    await dispatch(store, await a_node(store, seats=10), Rounds(), batch_max=10)
     await dispatcher.once()  # and learns of it
     await asyncio.sleep((soon - datetime.now(UTC)).total_seconds() + 0.01)
     rounds = store.rounds

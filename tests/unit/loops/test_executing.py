@@ -1,8 +1,10 @@
 """The loops of an executing node, on the memory store: what must survive lost answers, rejoining and large batches."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -25,11 +27,14 @@ from rota.loops.node_process import Execution, NodeProcess
 from rota.loops.placer.participation import Participation, participate
 from rota.model.cluster import Peer
 from rota.model.dispatch import Arrival, ArrivalKind, Ready
-from rota.model.node import Joined, NewNode
 from rota.model.work import Lane, Limit
 from rota.rest.app import app
 from rota.rest.door import Door
 from rota.storage.memory import MemoryStore
+from rota.transactions.assign import assign
+from rota.transactions.limits import set_limits
+from rota.transactions.members import join, leave
+from rota.transactions.round import dispatch
 from tests.factories import a_new_node, a_node, an_assignment, an_attempt
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,24 +54,24 @@ def a_member(store: MemoryStore, name: str = "twin", *, is_gone: bool = False) -
 
 async def test_a_batch_of_more_assignments_than_are_remembered_is_loaded_whole() -> None:
     store = MemoryStore(SystemClock(), actor="test")
-    await store.set_limits([Limit(name="global", cap=5000), Limit(name="quota:acme/default")])
+    await store.transact(set_limits, [Limit(name="global", cap=5000), Limit(name="quota:acme/default")])
     node_id = await a_node(store, seats=5000)
     loader = Loader(store)
     for _ in range(1100):
-        await store.assign(an_assignment(1))
-    first = await store.dispatch(node_id, Rounds(), batch_max=5000)
+        await assign(store, an_assignment(1))
+    first = await dispatch(store, node_id, Rounds(), batch_max=5000)
     assert len((await loader.attempts([first.grants[node_id]])).attempts) == 1100
 
 
 async def test_an_assignment_that_is_pushed_out_by_its_own_batch_is_still_loaded() -> None:
     store = MemoryStore(SystemClock(), actor="test")
-    await store.set_limits([Limit(name="global", cap=5000), Limit(name="quota:acme/default")])
+    await store.transact(set_limits, [Limit(name="global", cap=5000), Limit(name="quota:acme/default")])
     node_id = await a_node(store, seats=5000)
     loader, board = Loader(store), Rounds()
     grants = []
     for _ in range(1001):
-        await store.assign(an_assignment(1))
-        done = await store.dispatch(node_id, board, batch_max=10)
+        await assign(store, an_assignment(1))
+        done = await dispatch(store, node_id, board, batch_max=10)
         grants.append(done.grants[node_id])
         await loader.attempts(grants[-1:])
     assert len((await loader.attempts([grants[0], grants[1], grants[-1]])).attempts) == 3
@@ -95,7 +100,7 @@ async def test_a_node_whose_name_was_taken_does_not_take_it_back_while_the_other
     await new.once()
     assert new._identity.id is not None
     assert [node.id for node in (await store.nodes()).nodes if node.id == new._identity.id] == [new._identity.id]
-    await store.leave(new._identity.id)
+    await store.transact(leave, new._identity.id)
     await old.once()
     assert old._identity.id is not None
 
@@ -111,7 +116,7 @@ async def test_a_newcomer_waits_while_a_node_of_its_name_may_be_alive() -> None:
     assert [line["event"] for line in lines] == ["node.name_held"], "told once"
     await first.once()
     assert first._identity.id is not None, "its work goes on"
-    await store.leave(first._identity.id)
+    await store.transact(leave, first._identity.id)
     await second.once()
     assert second._identity.id is not None
 
@@ -164,7 +169,7 @@ def an_executing_host(
 async def test_a_node_told_to_stop_while_a_round_gives_it_work_says_that_it_waits_for_it(tmp_path: Path) -> None:
     """It was committed as given, and the node has not read it yet."""
     store = MemoryStore(SystemClock(), actor="test")
-    await store.set_limits([Limit(name="global", cap=10), Limit(name="quota:acme/default")])
+    await store.transact(set_limits, [Limit(name="global", cap=10), Limit(name="quota:acme/default")])
     host, execution = an_executing_host(store, tmp_path)
     stopping, said = Stopping(), asyncio.Queue[str]()
     stop_by_signal(host, stopping, say=said.put_nowait)
@@ -173,8 +178,8 @@ async def test_a_node_told_to_stop_while_a_round_gives_it_work_says_that_it_wait
         await host.member.joined.wait()
         await execution.executor.all_in_hand()
         assert host.identity.id is not None
-        run = await store.assign(an_assignment(1))
-        await store.dispatch(host.identity.id, Rounds(), batch_max=10)
+        run = await assign(store, an_assignment(1))
+        await dispatch(store, host.identity.id, Rounds(), batch_max=10)
         assert not host.in_hand
         stopping.stop()
         assert said.empty()
@@ -190,9 +195,10 @@ class SlowToLetIn(MemoryStore):
         super().__init__(SystemClock(), actor="test")
         self.answer = asyncio.Event()
 
-    async def join(self, node: NewNode, *, lease_s: float) -> Joined:
-        await self.answer.wait()
-        return await super().join(node, lease_s=lease_s)
+    async def transact(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if work is join:
+            await self.answer.wait()
+        return await super().transact(work, *args, **kwargs)
 
 
 class SlowToClose(MemoryCoordinator):

@@ -12,6 +12,7 @@ from rota.loops.loader import Loader
 from rota.loops.rescuer import Rescuer
 from rota.model.states import ItemState
 from rota.storage.memory import MemoryStore
+from rota.transactions.round import dispatch
 from tests.factories import a_node, assigned
 
 LEASE_S, MARGIN_S = 10.0, 1.0
@@ -43,7 +44,7 @@ async def test_a_dead_node_is_rescued_in_time_though_the_clock_was_set_back() ->
     store = MemoryStore(clock, actor="test")
     dead = await a_node(store, "dead", lease_s=LEASE_S)
     await assigned(store, 1)
-    await store.dispatch(dead, Rounds(), batch_max=1)
+    await dispatch(store, dead, Rounds(), batch_max=1)
     alive = await a_node(store, "alive", lease_s=LEASE_S)
     rescuer = Rescuer(
         store, clock, LeaseConfig(lease_s=LEASE_S, margin_s=MARGIN_S), Identity("me"), None, Loader(store)

@@ -25,6 +25,7 @@ from rota.loops.placer.session_keeper import SessionKeeper
 from rota.model.cluster import Role
 from rota.model.folders import HANDOVER, JOBS, LIVE
 from rota.ports import Clock, Coordinator, Store
+from rota.transactions.members import undrain
 
 PACE_S = 0.1
 """The least time between the beginnings of two sweeps: changes come in swarms."""
@@ -209,7 +210,7 @@ class ClaimPlacer(Loop):
             return ()
         if spec.keep is not None and len(facts.held) <= spec.keep:
             if all(facts.unowned_s.get(it, 0.0) > facts.session_s for it in facts.jobs - facts.owned):
-                await self._store.undrain([facts.name], (Role.SCHEDULER,))
+                await self._store.transact(undrain, [facts.name], (Role.SCHEDULER,))
                 self.wake()
             return ()
         busy = frozenset() if spec.is_over(self._view.now) else await self._store.busy_jobs(sorted(facts.held))

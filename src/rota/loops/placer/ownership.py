@@ -11,7 +11,6 @@ class Ownership(Protocol):
 
     def owns(self, job_id: int, at: datetime) -> bool:
         """Whether this scheduler fires the slot of a job that is due at an instant."""
-        ...
 
 
 class OwnsEverything:

@@ -11,15 +11,16 @@ from rota.model.dispatch import Ready, Seated, TargetRow
 from rota.model.node import NodeState
 from rota.model.states import Cause, ItemState, RunState
 from rota.model.tables import QueueRow, RunRow
-from rota.ports import AssignmentFacts, CrowdCount, FiredWith, LiveItem, NamedRun, Tally
+from rota.storage.memory.lookups import MemoryLookups
 from rota.storage.memory.pruning import MemoryPruning
 from rota.storage.memory.tables import LIVE_JOB, LIVE_KEY
+from rota.transactions.rows import AssignmentFacts, CrowdCount, FiredWith, LiveItem, NamedRun, Tally
 
 ONLINE = str(NodeState.ONLINE)
 READY, ASSIGNED, RUNNING = (str(it) for it in (ItemState.READY, ItemState.ASSIGNED, ItemState.RUNNING))
 
 
-class MemoryQuestions(MemoryPruning):
+class MemoryQuestions(MemoryPruning, MemoryLookups):
     """The questions of one transaction."""
 
     def due_jobs(self, tenant: str, project: str, until_us: int) -> list[int]:
@@ -116,6 +117,13 @@ class MemoryQuestions(MemoryPruning):
 
     def queue_of(self, node_id: int) -> list[QueueRow]:
         return sorted(it for it in self._rows.every(tables.QUEUE) if it.node_id == node_id)
+
+    def open_assignments(self, after_id: int, limit: int) -> Sequence[int]:
+        return sorted(row.id for row in self._rows.find(tables.RUN, LIVE_JOB, [0]) if row.id > after_id)[:limit]
+
+    def unsettled_runs(self) -> Sequence[int]:
+        live = [it.id for it in self._rows.every(tables.RUN) if it.job_id and it.state == RunState.RUNNING]
+        return [it.run_id for it in self.tally(live) if not it.is_open]
 
     def take_arrivals(self) -> list[tuple[str, str]]:
         rows = self._rows.all(tables.ARRIVAL)

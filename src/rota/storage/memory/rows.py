@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from rota.model import tables
 from rota.model.moment import micros
 from rota.model.tables import Change, Table
-from rota.ports import Clock, Conflict
+from rota.ports import Clock
 from rota.storage.memory.tables import Tables
+from rota.transactions.rows import Columns, Conflict, Values, Where
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
@@ -64,14 +65,7 @@ class MemoryRows:
         kept = [row for key, row in self._tables.of(table).rows.items() if key not in written]
         return kept + [row for row in written.values() if row is not None]
 
-    def insert(
-        self,
-        table: Table[Any],
-        rows: Sequence[tuple[Any, ...]],
-        columns: tuple[str, ...] | None = None,
-        *,
-        missing: bool = False,
-    ) -> None:
+    def insert(self, table: Table[Any], rows: Values, columns: Columns = None, *, missing: bool = False) -> None:
         for row in self.filled(table, rows, columns):
             key = self.key_of(table, row)
             taken = (MemoryRows.find(self, table, name, [value]) for name, value in self.unique_values(table, row))
@@ -80,7 +74,7 @@ class MemoryRows:
             elif not missing:
                 raise Conflict(f"{table.name} has a row {key} already")
 
-    def filled(self, table: Table[R], rows: Sequence[tuple[Any, ...]], columns: tuple[str, ...] | None) -> list[R]:
+    def filled(self, table: Table[R], rows: Values, columns: tuple[str, ...] | None) -> list[R]:
         """Whole rows; columns that are not given are null."""
         if columns is None:
             return [table.row(*values) for values in rows]
@@ -95,11 +89,11 @@ class MemoryRows:
         found = [(name, index.value(row)) for name, index in self._tables.of(table).unique.items()]
         return [(name, it) for name, it in found if None not in (it if isinstance(it, tuple) else (it,))]
 
-    def change(self, change: Change, rows: Sequence[tuple[Any, ...]], *, exact: bool = False) -> None:
+    def change(self, change: Change, rows: Values, *, exact: bool = False) -> None:
         if len(self.changed(change, rows)) < len(rows) and exact:
             raise Conflict(f"rows of {change.table.name} were changed by someone else")
 
-    def changed(self, change: Change, rows: Sequence[tuple[Any, ...]]) -> set[Any]:
+    def changed(self, change: Change, rows: Values) -> set[Any]:
         table, width, size = change.table, len(change.match), len(change.table.key)
         assert change.match[:size] == table.key, "rows are changed by their keys"
         same = [(table.columns.index(name), n) for n, name in enumerate(change.match)]
@@ -116,14 +110,7 @@ class MemoryRows:
             done.add(key)
         return done
 
-    def remove(
-        self,
-        table: Table[Any],
-        keys: Sequence[Any],
-        *,
-        where: tuple[tuple[str, Any], ...] = (),
-        exact: bool = False,
-    ) -> None:
+    def remove(self, table: Table[Any], keys: Sequence[Any], *, where: Where = (), exact: bool = False) -> None:
         for key in keys:
             row = self.get(table, key)
             if row is not None and all(getattr(row, name) == value for name, value in where):

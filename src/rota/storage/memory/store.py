@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
 
 from rota.coordinators.memory import Realm
 from rota.errors import StoreFault
 from rota.model import tables
 from rota.model.moment import micros
-from rota.model.records import from_us
 from rota.model.tables import Change
 from rota.model.work import first_round
-from rota.ports import Clock, Conflict
+from rota.ports import Clock, Store
 from rota.storage.memory.questions import MemoryQuestions
-from rota.storage.memory.queue_reads import MemoryQueueReads
+from rota.storage.memory.rows import MemoryRows
+from rota.storage.memory.tables import Tables
 from rota.transactions.alarms import note_alarms
-from rota.transactions.deeds import Deeds
 from rota.transactions.members import UNSETTLED
-from rota.transactions.record import ID_GAP, RAISED
+from rota.transactions.record import ID_GAP, LAST, RAISED
+from rota.transactions.rows import Conflict
+from rota.transactions.transactor import Shortcuts
 from rota.transactions.tx import ProcessMemory, Tx
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 TRIES_MAX = 10
-LAST = "raised"
 
 _VALUE = Change(tables.META, ("name",), ("value",))
 _SKIP = Change(tables.COUNTER, ("name",), ("next",))
@@ -41,21 +40,23 @@ def renewed(tx: Tx, node_id: int, lease_s: float, busy: float) -> bool:
     return bool(tx.rows.changed(_RENEW, [(node_id, until, round(busy * 100))]))
 
 
-class MemoryStore(MemoryQueueReads, Deeds):
+class MemoryStore(Store):
     """The store that lives and dies with its process."""
 
     hears = False
+    shortcuts = Shortcuts()
 
     def __init__(self, clock: Clock, *, actor: str) -> None:
         self.memory = ProcessMemory(actor)
-        super().__init__(clock, self.memory.readings)
+        self._clock = clock
+        self.tables = Tables()
         self.realm = Realm(clock)
         """What the clients of the coordinator that comes with this store share."""
         self._wakes: list[Callable[[str], None]] = []
 
     @property
-    def unread(self) -> Mapping[str, str]:
-        return self._readings.unread
+    def _rows(self) -> MemoryRows:
+        return MemoryRows(self.tables, self._clock)
 
     async def migrate(self) -> None:
         pass
@@ -69,20 +70,23 @@ class MemoryStore(MemoryQueueReads, Deeds):
     async def close(self) -> None:
         pass
 
+    async def probe(self) -> None:
+        pass
+
     async def evict(self) -> int | None:
         return None
 
     def listen(self, wake: Callable[[str], None]) -> None:
         self._wakes.append(wake)
 
-    async def transact(self, work: Callable[[Tx], T], *, single_write: bool = False) -> T:
+    async def transact(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """One step without an await: each transaction is atomic by nature."""
         also: Conflict | None = None
         for attempt in range(1, TRIES_MAX + 1):
             rows = self._rows
             tx = Tx(rows, MemoryQuestions(rows), self.memory, attempt=attempt, also=also)
             try:
-                done = work(tx)
+                done = work(tx, *args, **kwargs)
                 note_alarms(tx)
                 tx.write_lines()
             except Conflict as conflict:
@@ -93,6 +97,10 @@ class MemoryStore(MemoryQueueReads, Deeds):
             return done
         raise StoreFault(f"the memory store refused a transaction {TRIES_MAX} times: {also}")
 
+    async def look(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        rows = self._rows
+        return work(Tx(rows, MemoryQuestions(rows), self.memory), *args, **kwargs)
+
     def tell(self, tx: Tx) -> None:
         """A transaction was committed: keep what it left over, and wake those who wait for it."""
         self.memory.keep(tx)
@@ -100,19 +108,9 @@ class MemoryStore(MemoryQueueReads, Deeds):
             for wake in self._wakes:
                 wake(topic)
 
-    async def reserve_rows(self, count: int) -> None:
-        pass  # nobody waits for a counter
-
     async def renew(self, node_id: int, *, lease_s: float, busy: float) -> int | None:
-        kept = await self.transact(partial(renewed, node_id=node_id, lease_s=lease_s, busy=busy))
+        kept = await self.transact(renewed, node_id, lease_s, busy)
         return await self.generation() if kept else None
-
-    async def raised(self) -> tuple[datetime, str] | None:
-        row = self.tables.get(tables.META, LAST)
-        if row is None:
-            return None
-        at, _, why = row.value.partition(" ")
-        return from_us(int(at)), why
 
     async def raise_generation(self, why: str, *, above: int | None = None) -> int:
         def work(tx: Tx) -> int:

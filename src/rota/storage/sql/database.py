@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import (
@@ -26,11 +27,12 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rota.errors import CommitUnknown, StoreDenied, StoreError, StoreFault, StoreUnavailable
-from rota.ports import Clock, Conflict
+from rota.ports import Clock
 from rota.storage.sql.dialect import LOCK_S, STATEMENT_S, Dialect
 from rota.storage.sql.postgresql.listen import NotificationListener
 from rota.storage.sql.servers import Servers
 from rota.storage.sql.sqlite import when_free
+from rota.transactions.rows import Conflict
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -48,41 +50,41 @@ PATIENCE_S = float(STATEMENT_S + LOCK_S)
 not even an error, and the drivers would wait for it without end."""
 
 
-class Database(Protocol):
+class Database(ABC):
     """Something that runs transactions."""
 
     dialect: Dialect
 
+    @abstractmethod
     async def read(self, work: Work[T]) -> T:
         """Run one statement or several independent ones; nothing is locked."""
-        ...
 
+    @abstractmethod
     async def write(self, work: Work[T]) -> T:
         """Run a transaction and commit it durably."""
-        ...
 
     async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
         """Run reads that lock nothing, and then one statement that writes and commits by itself: when `is_sent`, it may
         have. Where the database writes with several statements, it is a transaction."""
-        ...
+        return await self.write(work)
 
     async def beat(self, work: Work[T]) -> T:
-        """Run one statement that writes, on a connection that nothing else uses, and give up soon."""
-        ...
+        """Run one statement that writes, where there are servers on a connection of its own, and give up soon."""
+        return await self.write(work)
 
+    @abstractmethod
     async def exclusively(self, work: Work[T]) -> T:
         """Run work that no other process may do at the same time, outside a transaction."""
-        ...
 
-    def listen(self, wake: Callable[[str], None]) -> None:
+    def listen(self, wake: Callable[[str], None]) -> None:  # noqa: B027 - a file tells nobody
         """Call `wake` with what others notify, where the database can tell."""
-        ...
 
-    def heed(self, noticed: Callable[[int], None]) -> None:
+    def heed(self, noticed: Callable[[int], None]) -> None:  # noqa: B027 - and is always the same
         """Call `noticed` with the generation of the store, before anything is done on a server whose differs."""
-        ...
 
-    async def close(self) -> None: ...
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of every connection."""
 
 
 WRITERS, READERS = 4, 4
@@ -150,7 +152,7 @@ class Lines:
             await conn.close()
 
 
-class ServerDatabase:
+class ServerDatabase(Database):
     """A database server, through an asynchronous driver."""
 
     def __init__(self, dialect: Dialect, engines: Engines, servers: Servers, clock: Clock) -> None:
@@ -257,7 +259,7 @@ class ServerDatabase:
             raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error}") from error
 
 
-class FileDatabase:
+class FileDatabase(Database):
     """An SQLite file. Writes run in one thread of this process, a whole transaction at a time; reads in another."""
 
     def __init__(self, dialect: Dialect, engine: Engine, clock: Clock) -> None:
@@ -273,20 +275,8 @@ class FileDatabase:
     async def write(self, work: Work[T]) -> T:
         return await self._write(LOCK_S, work)
 
-    async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
-        return await self.write(work)
-
-    async def beat(self, work: Work[T]) -> T:
-        return await self.write(work)
-
     async def exclusively(self, work: Work[T]) -> T:
         return await self._write(EXCLUSIVE_S, work)
-
-    def listen(self, wake: Callable[[str], None]) -> None:
-        pass
-
-    def heed(self, noticed: Callable[[int], None]) -> None:
-        pass
 
     async def close(self) -> None:
         await self._reader.close()

@@ -3,8 +3,9 @@ errors mean what, and which of their settings would lose what was acknowledged."
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import (
     ARRAY,
@@ -34,111 +35,109 @@ IDLE_S = 2
 TCP_S = 3
 
 
-class Dialect(Protocol):
-    """One kind of database."""
-
-    def __hash__(self) -> int: ...
+class Dialect(ABC):
+    """One kind of database. What is not abstract is what most of them do."""
 
     name: str
     retryable: frozenset[str]
     """Codes of errors after which the whole transaction may be made again."""
-    denied: frozenset[str]
+    denied = frozenset[str]()
     """Codes that say that the server lets nobody in with this URL."""
-    moved: frozenset[str]
+    moved = frozenset[str]()
     """Codes that say that this server takes no writes any more."""
-    row_lock: str
+    row_lock = " FOR UPDATE"
     """What locks the rows of a query that is text."""
-    writes_in_one: bool
+    writes_in_one = False
     """Whether `write` is one statement, so that it needs no transaction around it."""
-    run_block_max: int
+    run_block_max = 1000
     """How many run ids a process may take at once. One, where there is one writer at a time anyway."""
 
     @property
     def attempts_max(self) -> int:
         """How often a transaction that lost a race is made."""
-        ...
+        return 10
 
+    @abstractmethod
     def now_us(self, conn: Connection) -> int:
         """The database's clock."""
-        ...
 
+    @abstractmethod
     def statement_now_us(self) -> ColumnElement[int]:
         """The database's clock when the statement began: one value, so that an index can be searched by it."""
-        ...
 
     def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
         """Whether a column is one of many values."""
-        ...
+        return column.in_(list(values))
 
     def among_named(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
         """The same in a statement that is made once: the values come by name, as `listed` writes them."""
-        ...
+        return column.in_(bindparam(name, expanding=True))
 
-    def listed(self, values: Iterable[Any]) -> Any: ...
+    def listed(self, values: Iterable[Any]) -> Any:
+        return list(values)
 
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         """The same query, locking its rows; `skip` leaves out rows that others hold."""
-        ...
+        return query.with_for_update(skip_locked=skip)
 
-    def touch(self, conn: Connection, keys: Iterable[str]) -> None:
+    def touch(self, conn: Connection, keys: Iterable[str]) -> None:  # noqa: B027 - most have nothing to do
         """Write something for each of these keys that were locked, where a lock alone does not keep all others out."""
-        ...
 
     def whole(self, query: Select[Any]) -> Select[Any]:
         """The same query, made for `fetched`, where many rows are read at a time."""
-        ...
+        return query
 
     def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
         """All rows of such a query."""
-        ...
+        return found.all()
 
     def reserve(self, conn: Connection, name: str, count: int) -> int:
         """Reserve numbers that nobody else will get; returns the first."""
-        ...
+        c = schema.counter.c
+        start: int = conn.scalars(self.locked(select(c.next).where(c.name == name))).one()
+        conn.execute(update(schema.counter).where(c.name == name).values(next=start + count))
+        return start
 
     def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
-        """Take all arrivals (kind, data) that are committed, waiting for no others."""
-        ...
+        """Take all arrivals (kind, data) that are committed, waiting for no others: by id, for a scan that deletes
+        would wait for rows that are not committed."""
+        a = schema.arrival.c
+        found = conn.execute(select(a.id, a.kind, a.data).order_by(a.id)).all()
+        if found:
+            conn.execute(delete(schema.arrival).where(self.among(a.id, [row.id for row in found])))
+        return [(row.kind, row.data) for row in found]
 
+    @abstractmethod
     def write(self, conn: Connection, parts: Sequence[WritePart], topics: Sequence[str] = ()) -> Found:
         """Write to several tables, no row of them twice; and wake those who listen to these topics when this
         transaction commits, where the database can. Returns for each part what is wanted of it."""
-        ...
 
+    @abstractmethod
     def code(self, error: DBAPIError) -> str:
         """The database's own code of an error."""
-        ...
 
+    @abstractmethod
     def has_refused(self, error: DBAPIError) -> bool:
         """Whether the server itself said that it has not done what would have committed."""
-        ...
 
     def evict(self, conn: Connection) -> int | None:
         """End connections that hang in the middle of a message; none: the server does so itself."""
-        ...
+        return None
 
+    @abstractmethod
     def weaknesses(self, conn: Connection) -> list[str]:
         """Settings of this server with which an acknowledged write could be lost."""
-        ...
 
-    def migration_lock(self, conn: Connection) -> None:
+    def migration_lock(self, conn: Connection) -> None:  # noqa: B027 - most have nothing to do
         """Wait until no other process migrates this database; held until it is given back or the connection closes."""
-        ...
 
-    def migration_unlock(self, conn: Connection) -> None:
+    def migration_unlock(self, conn: Connection) -> None:  # noqa: B027 - most have nothing to do
         """Give that back, where the end of the connection does not."""
-        ...
 
 
-_RUN_BLOCK_MAX = 1000
-
-
-class PostgreSQL(PostgreSQLSets):
+class PostgreSQL(PostgreSQLSets, Dialect):
     name = "postgresql"
-    row_lock = " FOR UPDATE"
-    attempts_max = 10
     writes_in_one = True
-    run_block_max = _RUN_BLOCK_MAX
     retryable = frozenset({"40001", "40P01", "55P03", "23505"})
     denied = frozenset({"28000", "28P01", "3D000"})
     moved = frozenset({"25006"})
@@ -165,18 +164,6 @@ class PostgreSQL(PostgreSQLSets):
 
     def listed(self, values: Iterable[Any]) -> str:
         return array_text(values)
-
-    def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
-        return query.with_for_update(skip_locked=skip)
-
-    def touch(self, conn: Connection, keys: Iterable[str]) -> None:
-        pass
-
-    def whole(self, query: Select[Any]) -> Select[Any]:
-        return query
-
-    def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
-        return found.all()
 
     def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
         found = conn.exec_driver_sql("DELETE FROM rota_arrival RETURNING id, kind, data").all()
@@ -213,9 +200,6 @@ class PostgreSQL(PostgreSQLSets):
         conn.exec_driver_sql("SET lock_timeout = 0")
         conn.exec_driver_sql("SELECT pg_advisory_lock(7700770077)")
 
-    def migration_unlock(self, conn: Connection) -> None:
-        pass
-
 
 _PG_EVICT = f"""
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -233,13 +217,10 @@ def _pg_array(text_: ColumnElement[str], column: ColumnElement[Any]) -> ColumnEl
     return cast(select(cast(text_, kind)).scalar_subquery(), kind)
 
 
-class MySQL(MySQLSets):
+class MySQL(MySQLSets, Dialect):
     """MySQL 8 and MariaDB 10.6 or newer."""
 
     name = "mysql"
-    row_lock = " FOR UPDATE"
-    writes_in_one = False
-    run_block_max = _RUN_BLOCK_MAX
     retryable = frozenset({"1205", "1213", "1062", "1020"})
     denied = frozenset({"1044", "1045", "1049", "1698", "3159"})
     moved = frozenset({"1047", "1290", "1836"})
@@ -259,31 +240,9 @@ class MySQL(MySQLSets):
     def statement_now_us(self) -> ColumnElement[int]:
         return literal_column("CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)", BigInteger)
 
-    def among(self, column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
-        return column.in_(list(values))
-
-    def among_named(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        return column.in_(bindparam(name, expanding=True))
-
-    def listed(self, values: Iterable[Any]) -> list[Any]:
-        return list(values)
-
-    def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
-        return query.with_for_update(skip_locked=skip)
-
     def touch(self, conn: Connection, keys: Iterable[str]) -> None:
         if self.certifies:
             galera.touch(conn, keys)
-
-    def whole(self, query: Select[Any]) -> Select[Any]:
-        return query
-
-    def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
-        return found.all()
-
-    def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
-        """By id, for a scan that deletes would wait for rows that are not committed."""
-        return read_and_delete(self, conn)
 
     def code(self, error: DBAPIError) -> str:
         arguments = getattr(error.orig, "args", ())
@@ -292,17 +251,11 @@ class MySQL(MySQLSets):
     def has_refused(self, error: DBAPIError) -> bool:
         return self.code(error) in self.retryable and not error.connection_invalidated
 
-    def reserve(self, conn: Connection, name: str, count: int) -> int:
-        return lock_and_count(self, conn, name, count)
-
-    def evict(self, conn: Connection) -> int | None:
-        return None
-
     def weaknesses(self, conn: Connection) -> list[str]:
         found = []
-        if str(conn.exec_driver_sql("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit").scalar()) != "1":
+        if str(conn.exec_driver_sql("SELECT GLOBAL.innodb_flush_log_at_trx_commit").scalar()) != "1":
             found.append("innodb_flush_log_at_trx_commit is not 1; set it to 1 in my.cnf")
-        if str(conn.exec_driver_sql("SELECT @@GLOBAL.innodb_doublewrite").scalar()) in ("0", "OFF"):
+        if str(conn.exec_driver_sql("SELECT GLOBAL.innodb_doublewrite").scalar()) in ("0", "OFF"):
             found.append("innodb_doublewrite is off; set it to ON in my.cnf")
         return found
 
@@ -319,20 +272,3 @@ class MySQL(MySQLSets):
 
 
 _MYSQL_NOW = text("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)")
-
-
-def lock_and_count(dialect: Dialect, conn: Connection, name: str, count: int) -> int:
-    """Reserve numbers with two statements."""
-    c = schema.counter.c
-    start: int = conn.scalars(dialect.locked(select(c.next).where(c.name == name))).one()
-    conn.execute(update(schema.counter).where(c.name == name).values(next=start + count))
-    return start
-
-
-def read_and_delete(dialect: Dialect, conn: Connection) -> Sequence[tuple[str, str]]:
-    """Take the arrivals with two statements."""
-    a = schema.arrival.c
-    found = conn.execute(select(a.id, a.kind, a.data).order_by(a.id)).all()
-    if found:
-        conn.execute(delete(schema.arrival).where(dialect.among(a.id, [row.id for row in found])))
-    return [(row.kind, row.data) for row in found]

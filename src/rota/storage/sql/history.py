@@ -18,10 +18,8 @@ from typing import Any
 
 from rota.model.value import encode
 from rota.model.work import first_round
-from rota.transactions.record import ID_GAP, RAISED
-
-LAST = "raised"
-UNSETTLED = "unsettled/"
+from rota.transactions.members import UNSETTLED
+from rota.transactions.record import ID_GAP, LAST, RAISED
 
 Rows = Sequence[tuple[Any, ...]]
 Statements = Generator[str, Rows, int]

@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, select, true
+from sqlalchemy import Select, and_, bindparam, case, func, select, true
 
 from rota.model import tables
 from rota.model.dispatch import Ready, Seated, TargetRow
 from rota.model.states import Cause, ItemState, RunState
 from rota.model.tables import QueueRow
-from rota.ports import AssignmentFacts, CrowdCount, FiredWith, LiveItem, NamedRun, Tally
 from rota.storage.sql import schema
 from rota.storage.sql.dialect import Dialect
+from rota.storage.sql.lookups import SqlLookups, members_query
 from rota.storage.sql.pruning import SqlPruning
+from rota.transactions.rows import AssignmentFacts, CrowdCount, FiredWith, LiveItem, NamedRun, Tally
 
-ONLINE = "online"
 READY, ASSIGNED, RUNNING = (str(it) for it in (ItemState.READY, ItemState.ASSIGNED, ItemState.RUNNING))
 _ITEM = len(schema.item.columns)
 _RUN = len(schema.run.columns)
 _READY = ("item_id", "run_id", "job_id", "lane_id", "start_by_at", "not_before_at", "attempt", "failures", "losses")
 
 
-class SqlQuestions(SqlPruning):
+class SqlQuestions(SqlPruning, SqlLookups):
     """The questions of one transaction."""
 
     def due_jobs(self, tenant: str, project: str, until_us: int) -> list[int]:
@@ -100,6 +100,14 @@ class SqlQuestions(SqlPruning):
         query = select(schema.queue).where(q.node_id == node_id).order_by(q.item_id)
         return [QueueRow(*row) for row in self._rows.conn.execute(query)]
 
+    def open_assignments(self, after_id: int, limit: int) -> Sequence[int]:
+        r = schema.run.c
+        open_ = select(r.id).where(r.job_id == 0, r.ended_at.is_(None), r.id > after_id).order_by(r.id).limit(limit)
+        return self._rows.conn.scalars(open_).all()
+
+    def unsettled_runs(self) -> Sequence[int]:
+        return self._rows.conn.scalars(unsettled_runs()).all()
+
     def take_arrivals(self) -> list[tuple[str, str]]:
         return list(self._dialect.taken_arrivals(self._rows.conn))
 
@@ -118,6 +126,17 @@ def live_states() -> Select[Any]:
     return select(schema.item, schema.queue.c.state.label("live")).outerjoin(
         schema.queue, schema.queue.c.item_id == schema.item.c.id
     )
+
+
+def unsettled_runs() -> Select[Any]:
+    """The runs of jobs whose items have all ended. There are few of them, if any, among very many runs: so they are
+    looked for job by job, and sorted by who asks. An order or a limit here leads planners through the whole table; so
+    does a job's plain id on SQLite, which would then go from runs to jobs."""
+    j, r, i = schema.job.c, schema.run.c, schema.item.c
+    theirs = select(i.id).where(i.run_id == r.id)
+    live = schema.job.join(schema.run, and_(r.job_id == j.id + 0, r.ended_at.is_(None)))
+    over = and_(r.state == str(RunState.RUNNING), theirs.exists(), ~theirs.where(i.ended_at.is_(None)).exists())
+    return select(r.id).select_from(live).where(over)
 
 
 @lru_cache
@@ -164,19 +183,3 @@ _TAKEN = select(
     schema.queue.c.attempt,
     case((schema.queue.c.state == ASSIGNED, schema.queue.c.assigned_at)),
 ).where(schema.queue.c.state != READY)
-
-
-@lru_cache
-def members_query(dialect: Dialect, *, gone: bool = False, targets: bool = False) -> Select[Any]:
-    """The clock and the nodes, in one statement: at least one row, with no id if there are no nodes."""
-    n, lease, d = schema.node.c, schema.lease.c, schema.drained.c
-    now = dialect.statement_now_us()
-    executes: ColumnElement[bool] = or_(d.roles.is_(None), d.roles.contains("executor"))
-    drained = select(d.name).where(d.name == n.name, executes).exists()
-    source = schema.node.join(schema.lease, lease.node_id == n.id, isouter=gone)
-    wanted = select(*schema.node.columns, lease.until_at, lease.beat, lease.busy, drained.label("drained"))
-    wanted = wanted.select_from(source)
-    if targets:
-        wanted = wanted.where(and_(lease.until_at > now, lease.fenced == 0, n.state == ONLINE, ~drained))
-    nodes, moment = wanted.subquery(), select(now.label("now")).subquery()
-    return select(moment.c.now, nodes).select_from(moment.outerjoin(nodes, true()))

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, Select, bindparam, select, tuple_
 
 from rota.model import tables
 from rota.model.tables import Change, Table
-from rota.ports import Conflict
 from rota.storage.sql.dialect import Dialect
 from rota.storage.sql.receipts import Receipt, receipts_of
 from rota.storage.sql.schema import metadata
 from rota.storage.sql.sets import Insert, Remove, Wanted, Write, WritePart, full_name
+from rota.transactions.rows import Columns, Conflict, Values, Where
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
@@ -98,21 +98,14 @@ class SqlRows:
     def all(self, table: Table[R]) -> list[R]:
         return [table.row(*row) for row in self.conn.execute(_every(table))]
 
-    def insert(
-        self,
-        table: Table[Any],
-        rows: Sequence[tuple[Any, ...]],
-        columns: tuple[str, ...] | None = None,
-        *,
-        missing: bool = False,
-    ) -> None:
+    def insert(self, table: Table[Any], rows: Values, columns: Columns = None, *, missing: bool = False) -> None:
         self._keep(Insert(table, columns, missing), rows)
         self.receipts.extend(receipts_of(table, rows))
 
-    def change(self, change: Change, rows: Sequence[tuple[Any, ...]], *, exact: bool = False) -> None:
+    def change(self, change: Change, rows: Values, *, exact: bool = False) -> None:
         self._keep(change, rows, exact=exact)
 
-    def changed(self, change: Change, rows: Sequence[tuple[Any, ...]]) -> set[Any]:
+    def changed(self, change: Change, rows: Values) -> set[Any]:
         if not rows:
             return set()
         if change.table in self._tables:
@@ -121,14 +114,7 @@ class SqlRows:
         assert isinstance(found, set)
         return found
 
-    def remove(
-        self,
-        table: Table[Any],
-        keys: Sequence[Any],
-        *,
-        where: tuple[tuple[str, Any], ...] = (),
-        exact: bool = False,
-    ) -> None:
+    def remove(self, table: Table[Any], keys: Sequence[Any], *, where: Where = (), exact: bool = False) -> None:
         rows = [(key,) for key in keys] if len(table.key) == 1 else list(keys)
         self._keep(Remove(table, where), rows, exact=exact)
 
@@ -140,7 +126,7 @@ class SqlRows:
     def reserve(self, counter: str, count: int) -> int:
         return self.dialect.reserve(self._conn, counter, count)
 
-    def _keep(self, write: Write, rows: Sequence[tuple[Any, ...]], *, exact: bool = False) -> None:
+    def _keep(self, write: Write, rows: Values, *, exact: bool = False) -> None:
         """Write rows soon, after everything that was to be written to that table before."""
         if not rows:
             return

@@ -46,13 +46,11 @@ class Driver(Protocol):
 
     def is_away(self, error: Exception) -> bool:
         """Whether a server cannot be reached, or lets nobody in now; a wrong password is none of this."""
-        ...
 
     def is_open(self, conn: Any) -> bool: ...
 
     def end(self, conn: Any) -> None:
         """Close a connection without a word."""
-        ...
 
 
 class Servers:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from rota.model.value import decode, encode
 from rota.ports import Clock
-from rota.storage.sql.dialect import lock_and_count, read_and_delete
+from rota.storage.sql.dialect import Dialect
 from rota.storage.sql.sets import SQLiteSets
 
 _LOOK_AGAIN_S, _LOOK_AGAIN_MAX_S = 0.0002, 0.002
@@ -40,15 +40,11 @@ def _name_of(error: BaseException) -> str:
     return str(getattr(getattr(error, "orig", error), "sqlite_errorname", ""))
 
 
-class SQLite(SQLiteSets):
+class SQLite(SQLiteSets, Dialect):
     name = "sqlite"
     row_lock = ""
-    attempts_max = 10
-    writes_in_one = False
     run_block_max = 1
     retryable = frozenset({"SQLITE_BUSY_SNAPSHOT", "SQLITE_CONSTRAINT_UNIQUE"})
-    denied = frozenset[str]()
-    moved = frozenset[str]()
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
@@ -73,9 +69,6 @@ class SQLite(SQLiteSets):
     def locked(self, query: Select[Any], *, skip: bool = False) -> Select[Any]:
         return query  # the transaction has the whole file for itself
 
-    def touch(self, conn: Connection, keys: Iterable[str]) -> None:
-        pass
-
     def whole(self, query: Select[Any]) -> Select[Any]:
         """All rows as one: between two rows the driver lets go of the interpreter, and another thread takes it."""
         rows = query.subquery()
@@ -84,20 +77,11 @@ class SQLite(SQLiteSets):
     def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
         return decode(found.scalar_one(), list)
 
-    def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
-        return read_and_delete(self, conn)
-
     def code(self, error: DBAPIError) -> str:
         return _name_of(error)
 
     def has_refused(self, error: DBAPIError) -> bool:
         return True  # it is a part of this process
-
-    def reserve(self, conn: Connection, name: str, count: int) -> int:
-        return lock_and_count(self, conn, name, count)
-
-    def evict(self, conn: Connection) -> int | None:
-        return None
 
     def weaknesses(self, conn: Connection) -> list[str]:
         found = []
@@ -108,9 +92,3 @@ class SQLite(SQLiteSets):
                 "the journal is not a write-ahead log; put the file on a file system that allows shared memory"
             )
         return found
-
-    def migration_lock(self, conn: Connection) -> None:
-        pass  # the migration itself runs in an exclusive transaction
-
-    def migration_unlock(self, conn: Connection) -> None:
-        pass

@@ -2,51 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from functools import lru_cache
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import structlog
 from sqlalchemy import BigInteger, Connection, Update, bindparam, select, update
 
 from rota.errors import StoreError, StoreRefused
-from rota.model.records import from_us
 from rota.model.value import Json
-from rota.ports import Conflict
+from rota.ports import Store
 from rota.storage.sql import schema
 from rota.storage.sql.database import Database
 from rota.storage.sql.dialect import Dialect
-from rota.storage.sql.history import LAST, Rows, raised, run_through
+from rota.storage.sql.history import Rows, raised, run_through
 from rota.storage.sql.migrate import check_schema, is_current, migrate
 from rota.storage.sql.postgresql.finish import end_items
 from rota.storage.sql.postgresql.round import UnlockedRound
 from rota.storage.sql.questions import SqlQuestions
-from rota.storage.sql.reads import SqlReads
 from rota.storage.sql.receipts import LostRecords, Receipts, lost_of
 from rota.storage.sql.rows import SqlRows
 from rota.transactions.alarms import note_alarms
-from rota.transactions.deeds import Deeds
 from rota.transactions.record import LOST, NAMED_MAX
+from rota.transactions.rows import Conflict
+from rota.transactions.transactor import Shortcuts
 from rota.transactions.tx import BLOCK, ProcessMemory, Tx
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 log = structlog.get_logger()
 
 
-class SqlStore(SqlReads, Deeds):
+class SqlStore(Store):
     """The durable truth in a SQL database."""
 
     def __init__(self, database: Database, *, actor: str, may_forget: bool = False) -> None:
         self.memory = ProcessMemory(actor, database.dialect.run_block_max)
-        super().__init__(database, self.memory.readings)
+        self._db = database
+        self._dialect = database.dialect
         self.database = database
         """The coordinator that comes with a store uses the same connections."""
-        if self._dialect.writes_in_one:
-            self.round_shortcut = UnlockedRound()
-            self.end_items = end_items
+        self.shortcuts = Shortcuts(UnlockedRound(), end_items) if self._dialect.writes_in_one else Shortcuts()
+        self.hears = self._dialect.name == "postgresql"
         self._may_forget = may_forget
         self._receipts = Receipts()
         self._heeded: int | None = None
@@ -64,14 +63,6 @@ class SqlStore(SqlReads, Deeds):
             self._receipts.doubt()
         self._heeded, self._beats = generation, {}
         self.memory.forget()
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        return self._readings.unread
-
-    @property
-    def hears(self) -> bool:
-        return self._dialect.name == "postgresql"
 
     async def migrate(self) -> None:
         if not await self._db.read(is_current):  # a frozen node that holds the lock must not keep others from starting
@@ -95,13 +86,23 @@ class SqlStore(SqlReads, Deeds):
     async def close(self) -> None:
         await self._db.close()
 
-    async def now(self) -> datetime:
-        return from_us(await self._db.read(self._dialect.now_us))
-
     async def probe(self) -> None:
         await self._db.write(lambda conn: self._dialect.reserve(conn, "row", 1))  # ids have gaps anyway
 
-    async def transact(self, work: Callable[[Tx], T], *, single_write: bool = False) -> T:
+    async def transact(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._transact(lambda tx: work(tx, *args, **kwargs))
+
+    async def write_once(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._transact(lambda tx: work(tx, *args, **kwargs), single_write=True)
+
+    async def look(self, work: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def once(conn: Connection) -> T:
+            rows = SqlRows(conn, self._dialect)
+            return work(Tx(rows, SqlQuestions(rows), self.memory), *args, **kwargs)
+
+        return await self._db.read(once)
+
+    async def _transact(self, work: Callable[[Tx], T], *, single_write: bool = False) -> T:
         """Make a transaction, and name what the store has lost, if the transaction found that its history went back."""
         done = await self._made(work, single_write=single_write)
         with suppress(StoreError):  # this is done; what was lost is named with the next
@@ -139,7 +140,6 @@ class SqlStore(SqlReads, Deeds):
         return done
 
     async def reserve_rows(self, count: int) -> None:
-        """Reserve the ids of many rows beforehand, so that nobody waits for the counter while they are written."""
         if self.memory.ids.lacks("row", count):
             size = count + BLOCK
             start = await self._db.write(lambda conn: self._dialect.reserve(conn, "row", size))
@@ -157,14 +157,6 @@ class SqlStore(SqlReads, Deeds):
         await self._look_back(node_id, kept, *found)
         await self._name_what_was_lost()
         return self._heeded if kept else None
-
-    async def raised(self) -> tuple[datetime, str] | None:
-        m = schema.meta.c
-        value = await self._db.read(lambda conn: conn.scalar(select(m.value).where(m.name == LAST)))
-        if value is None:
-            return None
-        at, _, why = value.partition(" ")
-        return from_us(int(at)), why
 
     async def raise_generation(self, why: str, *, above: int | None = None) -> int:
         def work(tx: Tx) -> int:
