@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -52,6 +52,7 @@ SKEW_S = 7.0
 CALM_S = 7.0
 START_S = 40.0
 DRAIN_S = 60.0
+STALL_LOOK_S = 0.05
 CAP = 8
 THAW_NS = 600_000_000
 """How long a machine that was frozen as a whole may run on after it thaws (docs/failure.md)."""
@@ -88,6 +89,8 @@ class Outcome:
     execution: executing.Verdict
     effects: Sequence[Effect]
     counts: Counter[str]
+    stalled_s: float = 0.0
+    """The longest that this process, which carries all connections of the nodes, did not get a processor."""
     void: list[str] = field(default_factory=list)
     surprises: list[str] = field(default_factory=list)
 
@@ -100,7 +103,8 @@ class Outcome:
             f"  {it.fault:<22} n={it.slots:<5} late p50 {it.late_s['p50']:6.3f} s  max {it.late_s['max']:6.3f} s"
             for it in self.effects
         ]
-        return "\n".join([f"  {self.verdict}", f"  {self.starts}", f"  execution {self.execution}", *rows])
+        stalled = f"  this process stood still for at most {self.stalled_s:.3f} s"
+        return "\n".join([f"  {self.verdict}", f"  {self.starts}", f"  execution {self.execution}", *rows, stalled])
 
 
 class Cluster:
@@ -263,24 +267,47 @@ class Cluster:
         return found
 
 
+class Stalls:
+    """Notices for how long this process stands still: what it carries stands still as long."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def watch(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            await asyncio.sleep(STALL_LOOK_S)
+            self.longest_s = max(self.longest_s, time.monotonic() - began_s - STALL_LOOK_S)
+
+
 async def run(kind: Kind, folder: Path, only: Sequence[str] = ()) -> Outcome:
     """A whole run: start, faults one after the other, calm, judges."""
     async with a_cluster(kind, folder) as cluster:
         for node in cluster.nodes.values():
             node.start()
         await cluster.until(cluster.all_present, "all nodes to take part")
-        began = await _define(cluster)
+        stalls = Stalls()
+        watching = asyncio.ensure_future(stalls.watch())
+        try:
+            outcome = await _faults(cluster, only)
+        finally:
+            watching.cancel()
+        return replace(outcome, stalled_s=stalls.longest_s)
+
+
+async def _faults(cluster: Cluster, only: Sequence[str]) -> Outcome:
+    began = await _define(cluster)
+    await asyncio.sleep(CALM_S)
+    marks: list[tuple[str, int]] = [("nothing (skewed clock)", began)]
+    for name, deed in cluster.faults().items():
+        if only and name not in only:
+            continue
+        marks.append((name, await cluster.witness.now()))
+        await deed()
+        await cluster.until(cluster.all_present, f"all nodes to take part after: {name}")
+        cluster.counts[name] += 1
         await asyncio.sleep(CALM_S)
-        marks: list[tuple[str, int]] = [("nothing (skewed clock)", began)]
-        for name, deed in cluster.faults().items():
-            if only and name not in only:
-                continue
-            marks.append((name, await cluster.witness.now()))
-            await deed()
-            await cluster.until(cluster.all_present, f"all nodes to take part after: {name}")
-            cluster.counts[name] += 1
-            await asyncio.sleep(CALM_S)
-        return await _judged(cluster, began, marks)
+    return await _judged(cluster, began, marks)
 
 
 async def _define(cluster: Cluster) -> int:

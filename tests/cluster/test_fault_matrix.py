@@ -17,7 +17,8 @@ from tests.cluster.processes import LEEWAY_S
 PAIRS = (("postgres", "zookeeper"), ("postgres", "etcd"), ("postgres", None), ("mariadb", None))
 PLACEMENTS = ("claim", "scope", "beat")
 LATE_S_MAX = SESSION_S + 1 + LEEWAY_S
-"""Whoever dies, hangs or is cut off: what is overdue by a session and a second, anybody fires (docs/failure.md)."""
+"""Whoever dies, hangs or is cut off: what is overdue by a session and a second, anybody fires (docs/failure.md). How
+long this machine stood still, by the clock of the process that carries all connections, comes on top."""
 RESTARTED = "restart the store"
 """How late slots are then depends on how long the server needs; `test_store_restart.py` counts from when it answers."""
 
@@ -28,7 +29,8 @@ async def judge_run(kind: Kind, folder: Path, only: tuple[str, ...] = ()) -> Non
     assert not outcome.void, f"void: {outcome.void}"
     assert outcome.clean, f"{outcome.verdict.kinds} {outcome.starts.kinds} {outcome.execution} {outcome.surprises[:5]}"
     late_s = {it.fault: it.late_s["max"] for it in outcome.effects if it.fault != RESTARTED}
-    assert max(late_s.values()) <= LATE_S_MAX, f"slots were later than {LATE_S_MAX:g} s: {late_s}"
+    bound_s = LATE_S_MAX + outcome.stalled_s
+    assert max(late_s.values()) <= bound_s, f"slots were later than {bound_s:.3f} s: {late_s}"
 
 
 @pytest.mark.timeout(240)
