@@ -112,7 +112,7 @@ class Store(AlarmStore, Protocol):
 
     @property
     def hears(self) -> bool:
-        """Whether `listen` will tell of news."""
+        """Whether `listen` will tell of all news."""
         ...
 
     @property
@@ -419,7 +419,8 @@ class Store(AlarmStore, Protocol):
     def listen(self, wake: Callable[[str], None]) -> None:
         """Call `wake` with a topic as soon as there is something to do, where the database can tell; elsewhere never.
         `dispatch`: items became ready, or something else changed for rounds; `seats`: seats were given back, nothing
-        else; `node:ID`: that node was given something, or shall stop something."""
+        else; `jobs`: jobs may be due earlier than they were; `node:ID`: that node was given something, or shall stop
+        something."""
         ...
 
     async def events(

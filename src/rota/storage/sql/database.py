@@ -31,6 +31,8 @@ from rota.storage.sql.dialect import LOCK_S, STATEMENT_S, Dialect
 from rota.storage.sql.postgresql.listen import NotificationListener
 from rota.storage.sql.servers import Servers
 from rota.storage.sql.sqlite import when_free
+from rota.storage.sql.topics import take
+from rota.storage.sql.wake_sockets import WakeSockets
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -72,6 +74,11 @@ class Database(Protocol):
 
     async def exclusively(self, work: Work[T]) -> T:
         """Run work that no other process may do at the same time, outside a transaction."""
+        ...
+
+    @property
+    def hears(self) -> bool:
+        """Whether `listen` will tell of all news."""
         ...
 
     def listen(self, wake: Callable[[str], None]) -> None:
@@ -208,8 +215,12 @@ class ServerDatabase:
 
         return await again(once, self.dialect, self._clock)
 
+    @property
+    def hears(self) -> bool:
+        return self.dialect.name == "postgresql"
+
     def listen(self, wake: Callable[[str], None]) -> None:
-        if self.dialect.name == "postgresql":
+        if self.hears:
             self._ear = self._ear or NotificationListener(self.engines.ear, self._clock)
             self._ear.add(wake)
 
@@ -260,9 +271,10 @@ class ServerDatabase:
 class FileDatabase:
     """An SQLite file. Writes run in one thread of this process, a whole transaction at a time; reads in another."""
 
-    def __init__(self, dialect: Dialect, engine: Engine, clock: Clock) -> None:
+    def __init__(self, dialect: Dialect, engine: Engine, sockets: WakeSockets, clock: Clock) -> None:
         self.dialect = dialect
         self._engine = engine
+        self._sockets = sockets
         self._clock = clock
         self._writer = _Line(engine, "rota-sqlite-write")
         self._reader = _Line(engine, "rota-sqlite-read")
@@ -282,13 +294,18 @@ class FileDatabase:
     async def exclusively(self, work: Work[T]) -> T:
         return await self._write(EXCLUSIVE_S, work)
 
+    @property
+    def hears(self) -> bool:
+        return self._sockets.can_hear
+
     def listen(self, wake: Callable[[str], None]) -> None:
-        pass
+        self._sockets.listen(wake)
 
     def heed(self, noticed: Callable[[int], None]) -> None:
         pass
 
     async def close(self) -> None:
+        self._sockets.close()
         await self._reader.close()
         await self._writer.close()
         self._engine.dispose()
@@ -304,9 +321,11 @@ class FileDatabase:
             result = work(conn)
             conn.exec_driver_sql("COMMIT")
         except BaseException:
+            take(conn)
             if _raw(conn).in_transaction:
                 conn.exec_driver_sql("ROLLBACK")
             raise
+        self._sockets.tell(take(conn))
         return result
 
     def _begin(self, conn: Connection, patience_s: float) -> None:

@@ -71,7 +71,7 @@ class SqlStore(SqlReads, Deeds):
 
     @property
     def hears(self) -> bool:
-        return self._dialect.name == "postgresql"
+        return self._db.hears
 
     async def migrate(self) -> None:
         if not await self._db.read(is_current):  # a frozen node that holds the lock must not keep others from starting

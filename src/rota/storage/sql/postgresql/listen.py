@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CHANNEL = "rota"
 CHECK_S = 5.0
 """How often a silent connection is asked whether it is still there."""
-MISSED = ("dispatch", "entry:")
+MISSED = ("dispatch", "jobs", "entry:")
 """What to wake for when nobody knows what was said."""
 BACKOFF_S = 0.1
 BACKOFF_S_MAX = 5.0
