@@ -223,6 +223,8 @@ class _NodeBuilder:
                 dispatcher.wake()
             elif topic == "seats":
                 dispatcher.freed()
+            elif topic == "look":
+                dispatcher.look()
             elif executor is not None and topic == f"node:{self._identity.id}":
                 executor.look()
 
@@ -288,6 +290,7 @@ class _NodeBuilder:
             self._identity,
             executor,
             hears=self._store.hears if rests is None else rests,
+            is_called=self._store.is_called,
         )
 
     def _member(self, executor: Executor | None) -> Member:

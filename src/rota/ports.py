@@ -116,6 +116,12 @@ class Store(AlarmStore, Protocol):
         ...
 
     @property
+    def is_called(self) -> bool:
+        """Whether `listen` will tell that something happened, by the topic `look`, though not what; and nothing of
+        seats that were given back."""
+        ...
+
+    @property
     def unread(self) -> Mapping[str, str]:
         """Records that were met and that this release cannot read, and why. Lists leave them out."""
         ...

@@ -49,6 +49,8 @@ class Door:
         self._serving: asyncio.Task[None] | None = None
         self._socket = _bound(wanted)
         host, port = wanted.host, int(self._socket.getsockname()[1])
+        self.bound = host, port
+        """What it listens on."""
         try:
             self.address = advertised(listen, advertise, host, port, local)
             """Where others reach this node."""

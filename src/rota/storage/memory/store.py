@@ -45,6 +45,7 @@ class MemoryStore(MemoryQueueReads, Deeds):
     """The store that lives and dies with its process."""
 
     hears = False
+    is_called = False
 
     def __init__(self, clock: Clock, *, actor: str) -> None:
         self.memory = ProcessMemory(actor)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import (
     DataError,
@@ -33,14 +34,23 @@ from rota.storage.sql.servers import Servers
 from rota.storage.sql.sqlite import when_free
 from rota.storage.sql.topics import take
 from rota.storage.sql.wake_sockets import WakeSockets
+from rota.storage.sql.word.listener import WordListener, bound
+from rota.storage.sql.word.registry import made_key, read_addresses
+from rota.storage.sql.word.sender import Addresses, WordSender
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
 BEAT_S = 2.0
+LOOK = "look"
+"""The topic of a word: there is something to look for."""
+WORD_S = 0.3
+"""How long a process that ends waits for the words that it owes."""
 CLOSE_S = 2.0
 """How long to wait for a server's good-bye."""
 EXCLUSIVE_S = 600.0
@@ -83,6 +93,15 @@ class Database(Protocol):
 
     def listen(self, wake: Callable[[str], None]) -> None:
         """Call `wake` with what others notify, where the database can tell."""
+        ...
+
+    @property
+    def is_called(self) -> bool:
+        """Whether others send words to this process; then `listen` tells that one came: `LOOK`."""
+        ...
+
+    async def hear_words(self, host: str, port: int, address: str) -> None:
+        """Let others send words to this process, where the database cannot tell: at a UDP port, known as `address`."""
         ...
 
     def heed(self, noticed: Callable[[int], None]) -> None:
@@ -169,6 +188,9 @@ class ServerDatabase:
         self._renewer = Lines(engines.beat, 1, dialect)
         self._clock = clock
         self._ear: NotificationListener | None = None
+        self._sender = WordSender(self._read_addresses, clock) if dialect.name == "mysql" else None
+        self._word_ear: WordListener | None = None
+        self._wakes: list[Callable[[str], None]] = []
 
     async def read(self, work: Work[T]) -> T:
         async def once() -> T:
@@ -219,16 +241,44 @@ class ServerDatabase:
     def hears(self) -> bool:
         return self.dialect.name == "postgresql"
 
+    @property
+    def is_called(self) -> bool:
+        return self._word_ear is not None
+
     def listen(self, wake: Callable[[str], None]) -> None:
+        self._wakes.append(wake)
         if self.hears:
             self._ear = self._ear or NotificationListener(self.engines.ear, self._clock)
             self._ear.add(wake)
+
+    async def hear_words(self, host: str, port: int, address: str) -> None:
+        if self._sender is None or self._word_ear is not None:
+            return
+        key = await self.write(lambda conn: made_key(conn, self.dialect, self._clock.token()))
+        try:
+            ear = bound(host, port)
+        except OSError as error:
+            log.warning("store.not_woken", address=address, reason=str(error))
+            return
+        self._sender.own = address
+        self._word_ear = WordListener(ear, key, self._clock, self._called)
+
+    def _called(self) -> None:
+        for wake in self._wakes:
+            wake(LOOK)
+
+    async def _read_addresses(self) -> Addresses:
+        return await self.read(read_addresses)
 
     def heed(self, noticed: Callable[[int], None]) -> None:
         self._servers.on_generation = noticed
 
     async def close(self) -> None:
         """In good order if the server answers; else its connections end with the process."""
+        if self._word_ear is not None:
+            self._word_ear.close()
+        if self._sender is not None:
+            await self._sender.close(WORD_S)
         try:
             async with asyncio.timeout(CLOSE_S):
                 if self._ear is not None:
@@ -243,15 +293,21 @@ class ServerDatabase:
 
     async def _write_once(self, work: Work[T]) -> T:
         committing = False
+        topics: list[str] = []
 
         def whole(conn: Connection) -> T:
             nonlocal committing
+            take(conn)  # what a transaction left that was rolled back
             result = work(conn)
             committing = True
             conn.commit()
+            topics[:] = take(conn)
             return result
 
-        return await self._committed(self._writer.run(whole), lambda: committing)
+        result = await self._committed(self._writer.run(whole), lambda: committing)
+        if topics and self._sender is not None:
+            self._sender.tell(topics)
+        return result
 
     async def _committed(self, work: Awaitable[T], is_sent: Callable[[], bool]) -> T:
         """What came of a transaction. A fault after the commit was sent tells nothing of it, unless the server does."""
@@ -297,6 +353,13 @@ class FileDatabase:
     @property
     def hears(self) -> bool:
         return self._sockets.can_hear
+
+    @property
+    def is_called(self) -> bool:
+        return False
+
+    async def hear_words(self, host: str, port: int, address: str) -> None:
+        pass  # processes that are elsewhere do not use the file
 
     def listen(self, wake: Callable[[str], None]) -> None:
         self._sockets.listen(wake)

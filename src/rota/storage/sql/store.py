@@ -73,6 +73,14 @@ class SqlStore(SqlReads, Deeds):
     def hears(self) -> bool:
         return self._db.hears
 
+    @property
+    def is_called(self) -> bool:
+        return self._db.is_called
+
+    async def hear_words(self, host: str, port: int, address: str) -> None:
+        """Let others wake this process at a UDP port, where the database cannot tell."""
+        await self._db.hear_words(host, port, address)
+
     async def migrate(self) -> None:
         if not await self._db.read(is_current):  # a frozen node that holds the lock must not keep others from starting
             await self._db.exclusively(migrate)
