@@ -346,9 +346,11 @@ class Store(AlarmStore, Protocol):
         item_ids: Sequence[int] | None = None,
         node_id: int | None = None,
         expired: bool = False,
+        ahead_s: float = 0.0,
         limit: int = 1000,
     ) -> tuple[Queued, ...]:
-        """Live items: by id, of a node, or those that are finished from outside and whose time is over."""
+        """Live items: by id, of a node, or those that are finished from outside and whose time is over, or will be in
+        `ahead_s`."""
         ...
 
     async def extend(self, item_id: int, attempt: int, seconds: float) -> datetime | None:

@@ -30,7 +30,7 @@ ASIDE_S = 5.0
 """How long a node leaves the rounds to others that cannot reach who could run what waits: longer than they wait before
 they step in."""
 SHORTEST_S = 0.002
-QUIET_S = 10.0
+QUIET_S = 15.0
 """How long a node rests that would be told of news, and has none."""
 UNTOLD_US = 250_000
 """Work that has waited for so long, while no word came, is work of which nobody tells."""

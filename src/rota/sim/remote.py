@@ -20,6 +20,7 @@ class RemoteStore:
         self._link = link
         self._process = link.process
         self.hears = hears
+        self.is_called = False
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         verb, ask, process = getattr(self._store, name), self._link.ask, self._process

@@ -38,15 +38,16 @@ class MemoryQueueReads(MemoryAlarmReads):
         item_ids: Sequence[int] | None = None,
         node_id: int | None = None,
         expired: bool = False,
+        ahead_s: float = 0.0,
         limit: int = 1000,
     ) -> tuple[Queued, ...]:
-        now_us = self._now_us()
+        until_us = self._now_us() + round(ahead_s * 1_000_000)
         found = [
             it
             for it in self._rows.all(tables.QUEUE)
             if (item_ids is None or it.item_id in item_ids)
             and node_id in (None, it.node_id)
-            and not (expired and (it.node_id is not None or it.expires_at is None or it.expires_at > now_us))
+            and not (expired and (it.node_id is not None or it.expires_at is None or it.expires_at > until_us))
         ]
         return tuple(self._readings.all(found[:limit], queued_of))
 

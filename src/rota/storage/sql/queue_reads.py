@@ -52,6 +52,7 @@ class SqlQueueReads(SqlRunReads):
         item_ids: Sequence[int] | None = None,
         node_id: int | None = None,
         expired: bool = False,
+        ahead_s: float = 0.0,
         limit: int = 1000,
     ) -> tuple[Queued, ...]:
         q = schema.queue.c
@@ -61,8 +62,8 @@ class SqlQueueReads(SqlRunReads):
         if node_id is not None:
             query = query.where(q.node_id == node_id)
         if expired:
-            now = self._dialect.statement_now_us()
-            query = query.where(q.state == RUNNING, q.node_id.is_(None), q.expires_at <= now)
+            until = self._dialect.statement_now_us() + round(ahead_s * 1_000_000)
+            query = query.where(q.state == RUNNING, q.node_id.is_(None), q.expires_at <= until)
         return tuple(self._readings.all(await self._db.read(lambda conn: conn.execute(query).all()), queued_of))
 
     async def asked_to_cancel(self, item_ids: Sequence[int]) -> tuple[int, ...]:
