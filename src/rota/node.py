@@ -24,7 +24,7 @@ from rota.loops.ability_reporter import AbilityReporter
 from rota.loops.advertiser import Advertiser, Apps, HostFacts, SetApps
 from rota.loops.definer import Definer, Source
 from rota.loops.dispatcher import Dispatcher
-from rota.loops.duty import Duty
+from rota.loops.duty import Duties, Duty
 from rota.loops.evictor import Evictor
 from rota.loops.executor import Executor
 from rota.loops.expirer import Expirer
@@ -40,6 +40,7 @@ from rota.loops.outage import Outage, coordinator_outage, store_outage
 from rota.loops.placer.claim import ClaimPlacer
 from rota.loops.placer.cluster_view import ClusterView
 from rota.loops.placer.participation import Participation, participate
+from rota.loops.placer.repairer import Repairer
 from rota.loops.pruner import Pruner
 from rota.loops.reconciler import Reconciler
 from rota.loops.rescuer import Rescuer
@@ -100,6 +101,18 @@ class Tuning:
 
 USUAL = Tuning()
 
+LOOKS_S: dict[type[Loop], float] = {
+    Scheduler: 15.0,
+    Expirer: 15.0,
+    Evictor: 5.0,
+    Alarmer: 30.0,
+    Pruner: 120.0,
+    Reconciler: 60.0,
+    ClaimPlacer: 120.0,
+    Repairer: 180.0,
+}
+"""How long loops rest while nothing happens, where the store tells if something does. It bounds what was not told."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -138,6 +151,7 @@ class _NodeBuilder:
         self._incarnation = ports.clock.token()
         self._fires = config.node.roles != "executor"
         self._signals = Signals()
+        self._duties = Duties()
         self._in_hand = AttemptsInHand(self._signals)
         self._loader = Loader(ports.store)
         self._advertiser = Advertiser(
@@ -184,6 +198,7 @@ class _NodeBuilder:
             signals=self._signals,
         )
         self._connect(scheduler, dispatcher, executor, finishers, process)
+        self._calm([*process.firing, *process.working])
         return Parts(
             signals=self._signals,
             in_hand=self._in_hand,
@@ -223,10 +238,30 @@ class _NodeBuilder:
                 dispatcher.wake()
             elif topic == "seats":
                 dispatcher.freed()
+            elif topic == "look":
+                dispatcher.look()
             elif executor is not None and topic == f"node:{self._identity.id}":
                 executor.look()
 
         self._store.listen(heard)
+
+    def _calm(self, loops: Sequence[Loop]) -> None:
+        """Let loops rest while the store tells of no news of work; any of it is some for all of them."""
+        if not self._is_told:
+            return
+        for loop in loops:
+            loop.quiet_s = LOOKS_S.get(type(loop), 0.0)
+
+        def stir(topic: str) -> None:
+            if not topic.startswith("entry:"):  # that wakes whom it concerns
+                for loop in loops:
+                    loop.stir()
+
+        self._store.listen(stir)
+
+    @property
+    def _is_told(self) -> bool:
+        return self._store.hears or self._store.is_called
 
     def _participation(self) -> Participation | None:
         """This scheduler's part in the placement of the cluster."""
@@ -288,6 +323,7 @@ class _NodeBuilder:
             self._identity,
             executor,
             hears=self._store.hears if rests is None else rests,
+            is_called=self._store.is_called,
         )
 
     def _member(self, executor: Executor | None) -> Member:
@@ -315,6 +351,7 @@ class _NodeBuilder:
             self._loader,
             duty=self._duty("rescue", participation),
             pace=self._tuning.rescue_pace,
+            is_told=self._is_told,
         )
 
     def _expirer(self, participation: Participation | None) -> Expirer:
@@ -409,6 +446,7 @@ class _NodeBuilder:
             busy=self._busy,
             placement=self._config.placement,
             takes_part=self._fires,
+            duties=self._duties,
         )
 
     def _outages(self, participation: Participation | None) -> list[Outage]:

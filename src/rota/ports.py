@@ -52,7 +52,10 @@ class Store(Reads):
     """The durable truth: it runs transactions, and answers what is asked outside of them."""
 
     hears: bool
-    """Whether `listen` will tell of news."""
+    """Whether `listen` will tell of all news."""
+    is_called: bool
+    """Whether `listen` will tell that something happened, by the topic `look`, though not what; and nothing of seats
+    that were given back."""
 
     @abstractmethod
     async def migrate(self) -> None:
@@ -93,7 +96,8 @@ class Store(Reads):
     def listen(self, wake: Callable[[str], None]) -> None:
         """Call `wake` with a topic as soon as there is something to do, where the database can tell; elsewhere never.
         `dispatch`: items became ready, or something else changed for rounds; `seats`: seats were given back, nothing
-        else; `node:ID`: that node was given something, or shall stop something."""
+        else; `jobs`: jobs may be due earlier than they were; `node:ID`: that node was given something, or shall stop
+        something."""
 
 
 class Coordinator(Protocol):

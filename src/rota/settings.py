@@ -83,7 +83,7 @@ SETTINGS = (
         "lease.margin_s", 1.0, "how long before that its processes are killed, and after that it is rescued", 0.5, 60
     ),
     Setting("dispatch.batch_max", 500, "how many items one round gives out", 1, 10_000),
-    Setting("dispatch.idle_s", 0.4, "how often an idle node looks for work where the store cannot tell", 0.01, 60),
+    Setting("dispatch.idle_s", 0.4, "how often a node looks for work that nobody tells it of", 0.01, 60),
     Setting("executor.seats", 16, "how many items this node executes at a time; 0: it executes none", 0, 100_000),
     Setting("executor.group", "default", "the group of executors that this node belongs to"),
     Setting("executor.number", 0, "the number of this node within its group; 0: the lowest that is free", 0, 1_000_000),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,6 +159,7 @@ async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str])
     descriptors = raise_limit(seats, DESCRIPTORS)
     identity = Identity(config.node.name)
     door = _door(config, identity)
+    await _hear_words(store, door)
     apps = Loaded() if source is None else await source.load()  # first: it knows what it can run when it joins
     logs = log_store(config)
     runner = _runner(config, apps, logs, descriptors) if seats else None
@@ -192,6 +194,15 @@ def _door(config: Config, identity: Identity) -> Door:
         config.node.advertise,
         servers=server_hosts(config.store.url, config.coordinator.url),
     )
+
+
+async def _hear_words(store: Store, door: Door) -> None:
+    """Let callers wake this node, where the database cannot: at the number of its own port."""
+    from rota.storage.sql.store import SqlStore
+
+    with suppress(StoreUnavailable):  # it then looks more often
+        if isinstance(store, SqlStore):
+            await store.hear_words(*door.bound, door.address)
 
 
 def _runner(config: Config, apps: Loaded, logs: LogStore, descriptors: int) -> ProcessRunner:

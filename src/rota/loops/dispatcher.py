@@ -31,6 +31,12 @@ ASIDE_S = 5.0
 """How long a node leaves the rounds to others that cannot reach who could run what waits: longer than they wait before
 they step in."""
 SHORTEST_S = 0.002
+QUIET_S = 15.0
+"""How long a node rests that would be told of news, and has none."""
+UNTOLD_US = 250_000
+"""Work that has waited for so long, while no word came, is work of which nobody tells."""
+UNTOLD_S = 600.0
+"""For how long a node then looks as often as one that nobody tells of anything."""
 
 log = structlog.get_logger()
 
@@ -47,6 +53,7 @@ class Dispatcher(Loop):
         executor: Executor | None,
         *,
         hears: bool = False,
+        is_called: bool = False,
         on_round: Callable[[Round], None] | None = None,
     ) -> None:
         super().__init__(clock)
@@ -55,6 +62,11 @@ class Dispatcher(Loop):
         self._identity = identity
         self._executor = executor
         self._hears = hears
+        self._is_called = is_called
+        self._heard = True
+        """Whether any word came since the last look."""
+        self._looked_us = 0
+        self._untold_until_s = 0.0
         self._on_round = on_round
         self._board = Rounds()
         self._told = True
@@ -67,7 +79,12 @@ class Dispatcher(Loop):
 
     def wake(self) -> None:
         """Something arrived, or may have."""
-        self._told = True
+        self._told = self._heard = True
+        super().wake()
+
+    def look(self) -> None:
+        """Something may have arrived, somebody says; a look is cheaper than a round."""
+        self._heard = True
         super().wake()
 
     def leave_out(self, node_ids: frozenset[int]) -> None:
@@ -77,7 +94,7 @@ class Dispatcher(Loop):
 
     def freed(self) -> None:
         """Seats were given back. That is no hurry unless something waits for one: the next round learns of it."""
-        self._freed = True
+        self._freed = self._heard = True
         if self._board.is_pressed:
             super().wake()
 
@@ -89,13 +106,30 @@ class Dispatcher(Loop):
         told, self._told = self._told, False
         if self._is_holder and (told or self._can_fill() or self._is_due()):
             return await self._make_round(node_id)
+        heard, self._heard = self._heard, False
         pulse = await self._store.pulse(node_id)
+        self._notice_silence(pulse, heard=heard)
         if self._executor is not None and pulse.granted > self._executor.last_round:
             self._executor.look()
             self._pause_s = SHORTEST_S
         if self._must_act(pulse, node_id):
             return await self._make_round(node_id)
-        return self._rest_s()
+        return self._rest_s(pulse)
+
+    def _notice_silence(self, pulse: Pulse, *, heard: bool) -> None:
+        """Callers may be unable to reach this node, or belong to a release that tells nothing. Then it must not rest
+        for long: it cost one start a wait, and is to cost no second one."""
+        looked_us, self._looked_us = self._looked_us, pulse.now_us
+        if heard or not (self._hears or self._is_called) or pulse.arrived_us is None:
+            return
+        if looked_us < pulse.arrived_us < pulse.now_us - UNTOLD_US:
+            if self._trusts_words:
+                log.warning("dispatcher.not_woken", for_s=UNTOLD_S, reason="work arrived of which no word came")
+            self._untold_until_s = self._clock.monotonic() + UNTOLD_S
+
+    @property
+    def _trusts_words(self) -> bool:
+        return self._clock.monotonic() >= self._untold_until_s
 
     @property
     def _is_holder(self) -> bool:
@@ -150,13 +184,21 @@ class Dispatcher(Loop):
         elif node_id in done.grants:
             self._executor.take(node_id, done.grants[node_id])
 
-    def _rest_s(self) -> float:
-        """Longer and longer while nothing happens. Where the store can tell of news, a look is only a precaution."""
-        idle_s = self._config.idle_s
+    def _rest_s(self, pulse: Pulse | None = None) -> float:
+        """Longer and longer while nothing happens. Where the store can tell of news, a look is only a precaution; and
+        where nothing waits, nobody need look for long."""
+        idle_s, now_s = self._config.idle_s, self._clock.monotonic()
+        waits = self._board.is_pressed or (pulse is not None and pulse.arrived_us is not None)
+        longest_s = QUIET_S if self._trusts_words and not waits else idle_s * 2.5
         if self._hears:
-            rest_s = idle_s * 2.5
+            rest_s = longest_s
         else:
-            rest_s, self._pause_s = self._pause_s, min(self._pause_s * 1.5, idle_s)
-        if self._is_holder and self._due_s is not None:  # what another node's rounds will find due is theirs
-            rest_s = min(rest_s, max(self._due_s - self._clock.monotonic(), 0.0))
+            most_s = longest_s if self._is_called and self._trusts_words and not waits else idle_s
+            rest_s, self._pause_s = min(self._pause_s, most_s), min(self._pause_s * 1.5, most_s)
+        if self._is_holder and self._due_s is not None:
+            rest_s = min(rest_s, max(self._due_s - now_s, 0.0))
+        elif pulse is not None and pulse.next_us is not None:  # what another node's rounds will find due, or should
+            rest_s = min(rest_s, max(pulse.next_us - pulse.now_us, 0) / 1_000_000 + idle_s * 2.5)
+        if now_s < self._aside_until_s:
+            rest_s = min(rest_s, self._aside_until_s - now_s)
         return rest_s

@@ -50,7 +50,18 @@ class Expirer(Loop):
             await self._expire()
         return self._pace * LOOK_S * (0.9 + 0.2 * self._clock.chance())
 
+    async def _is_quiet(self) -> bool:
+        """Whether nothing will be due before the next look, however far away that is; one look tells both."""
+        if not self.quiet_s:
+            return False
+        if not await self._store.queued(expired=True, ahead_s=self.quiet_s * 1.5, limit=1):
+            return True
+        self.stir()
+        return False
+
     async def _expire(self) -> None:
+        if await self._is_quiet():
+            return
         late = await self._store.queued(expired=True)
         if not late:
             return

@@ -3,6 +3,9 @@
     once ──ok──> rest as long as once says, or until woken ──> once
       └─fault──> rest with back-off, growing to a bound ─────> once
 
+Where the store tells of news, a loop that has heard of none rests longer than it says (`quiet_s`); the first news ends
+that, not the usual rest.
+
 A loop never ends because of an error; it ends when it is told to stop. Nothing but that cuts a back-off short: whoever
 wakes a loop knows of news, not that its fault is gone. While a server is away (`Outage`), its loops wait for it
 together.
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -36,6 +39,11 @@ class Loop(ABC):
         self._stopped = asyncio.Event()
         self._rest: asyncio.Future[None] | None = None
         self._outages: Sequence[Outage] = ()
+        self._stirred = self._was_stirred = True
+        """Whether there was news in this round or its rest; and in the one before."""
+        self._shorten: Callable[[], None] | None = None
+        self.quiet_s = 0.0
+        """How long to rest, at least, while there is no news; nothing where nobody would tell of it."""
         self.failures = 0
         """Rounds that failed since the last one that did not."""
 
@@ -47,13 +55,14 @@ class Loop(ABC):
         """Do rounds until told to stop. `outages` is what the loops of a node know together of their servers."""
         self._outages = outages
         while not self._stopping:
+            self._was_stirred, self._stirred = self._stirred, False
             try:
                 rest_s = await self.once()
             except Exception as fault:  # noqa: BLE001 - a bug in one round must not silence the loop for ever
                 await self._recover(fault)
             else:
                 self._succeeded()
-                await self.rest(rest_s)
+                await self.rest(self.quietly(rest_s), usual_s=rest_s)
 
     def wake(self) -> None:
         """End the present rest; if there is none, the next one."""
@@ -61,24 +70,38 @@ class Loop(ABC):
         if self._rest is not None:
             _end(self._rest)
 
+    def stir(self) -> None:
+        """There is news, perhaps of no concern to this loop: rest no longer than usual."""
+        self._stirred = True
+        if self._shorten is not None:
+            self._shorten()
+
+    def quietly(self, seconds: float) -> float:
+        """How long to rest instead of so long, as there is no news."""
+        return seconds if self._stirred or self._was_stirred or not seconds else max(seconds, self.quiet_s)
+
     def stop(self) -> None:
         """Do no further round."""
         self._stopping = True
         self._stopped.set()
         self.wake()
 
-    async def rest(self, seconds: float) -> None:
-        """Wait for so long, or until woken."""
+    async def rest(self, seconds: float, *, usual_s: float | None = None) -> None:
+        """Wait for so long, or until woken; when there is news, for `usual_s` in all."""
         if not self._woken:
             loop = asyncio.get_running_loop()
-            self._rest = loop.create_future()
+            self._rest = rest = loop.create_future()
             rest_s = max(seconds, TICK_S) if seconds > 0 else 0
-            timer = loop.call_later(rest_s, _end, self._rest)
+            timers = [loop.call_later(rest_s, _end, rest)]
+            if usual_s is not None and usual_s < seconds:
+                usual_at = loop.time() + max(usual_s, 0.0)
+                self._shorten = lambda: timers.append(loop.call_at(usual_at, _end, rest)) if len(timers) == 1 else None
             try:
-                await self._rest
+                await rest
             finally:
-                timer.cancel()
-                self._rest = None
+                self._rest = self._shorten = None
+                for timer in timers:
+                    timer.cancel()
         self._woken = False
 
     def failed(self) -> None:  # noqa: B027 - most loops have nothing else to do

@@ -27,6 +27,10 @@ from rota.ports import Clock, Runner, Store
 from rota.transactions.rescue import rescue
 
 LOOK_S = 0.5
+SLACK_S = 0.25
+"""How long after a renewal is expected it is looked for. What was seen late is rescued late."""
+ALONE_S = 30.0
+"""How often to look for other nodes where there are none, and their coming would be told."""
 SOON_S = 0.1
 """How often to look when a node has not renewed its lease for nearly as long as it lasts."""
 OVERDUE_SHARE = 0.5
@@ -52,8 +56,11 @@ class Rescuer(Loop):
         *,
         duty: Duty | None = None,
         pace: float = 1.0,
+        is_told: bool = False,
     ) -> None:
         super().__init__(clock)
+        self._is_told = is_told
+        """Whether nodes that come are told of (`stir`)."""
         self._duty = duty
         self._pace = pace
         self._store = store
@@ -62,6 +69,8 @@ class Rescuer(Loop):
         self._runner = runner
         self._loader = loader
         self._seen: dict[int, Renewal] = {}
+        self._others: tuple[Node, ...] = ()
+        self._look_at_s = 0.0
         self._troubled: set[int] = set()
         """Nodes whose rescue has failed, which is told once."""
         self._left: dict[int, float] = {}
@@ -69,7 +78,27 @@ class Rescuer(Loop):
         self.rescued = 0
         """Items that this node has rescued."""
 
+    def stir(self) -> None:
+        """A node may have come, of which nothing is known yet."""
+        super().stir()
+        soon_s = self._clock.monotonic() + self._pace * LOOK_S
+        if self._look_at_s > soon_s:
+            self._look_at_s = soon_s
+            self.wake()
+
     async def once(self) -> float:
+        if self._clock.monotonic() >= self._look_at_s or self._sees_one_gone():
+            await self._look()
+        wait_s = max(self._look_at_s - self._clock.monotonic(), 0.0)
+        watches = self._runner is not None and self._others
+        return (min(wait_s, self._pace * LOOK_S) if watches else wait_s) * (0.9 + 0.2 * self._clock.chance())
+
+    def _sees_one_gone(self) -> bool:
+        """Processes of this host are watched without asking the store."""
+        runner = self._runner
+        return runner is not None and any(runner.gone(it.joined.place) for it in self._others)
+
+    async def _look(self) -> None:
         members = await self._store.nodes()
         self._seen = renewals(self._seen, members.nodes, self._clock.monotonic())
         self._left = {node_id: at_s for node_id, at_s in self._left.items() if node_id in self._seen}
@@ -78,8 +107,16 @@ class Rescuer(Loop):
         for node in members.nodes:
             if node.id != self._identity.id:
                 await self._look_after(node, members.now, patience_s)
-        look_s = SOON_S if self._is_anxious() else LOOK_S
-        return self._pace * look_s * (0.9 + 0.2 * self._clock.chance())
+        self._others = tuple(it for it in members.nodes if it.id != self._identity.id)
+        look_s = SOON_S if self._is_anxious() else self._rest_s(members.now)
+        self._look_at_s = self._clock.monotonic() + self._pace * look_s
+
+    def _rest_s(self, now: datetime) -> float:
+        """Until shortly after the next renewal that is expected. To look in between would tell nothing: what counts is
+        how long ago a renewal was seen first, and that is known to a moment."""
+        if not self._is_told:
+            return LOOK_S
+        return max(min([ALONE_S, *(_until_renewal_s(it, now) for it in self._others)]), LOOK_S)
 
     def _is_anxious(self) -> bool:
         lease_s, margin_s = self._config.lease_s, self._config.margin_s
@@ -137,3 +174,11 @@ class Rescuer(Loop):
     def _is_left(self, node: Node) -> bool:
         """Whether all that is left of a node are items that this release cannot read: newer nodes rescue them."""
         return self._clock.monotonic() - self._left.get(node.id, -LEFT_S) < LEFT_S
+
+
+def _until_renewal_s(node: Node, now: datetime) -> float:
+    """When a node that lives renews its lease next, every quarter of it; at once if it should have done so."""
+    if node.lease_until is None or not node.joined.lease_s:
+        return 0.0
+    lease_s = node.joined.lease_s
+    return (node.lease_until - now).total_seconds() - lease_s * 3 / 4 + SLACK_S

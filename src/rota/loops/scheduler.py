@@ -71,23 +71,30 @@ class Scheduler(Loop):
 
     async def once(self) -> float:
         """Look once, then fire what falls due until it is time to look again."""
-        seen = await self._store.upcoming(within_s=self._config.look_s * 1.5, limit=self._config.look_max)
+        look_s = self._look_s
+        seen = await self._store.upcoming(within_s=look_s * 1.5, limit=self._config.look_max)
         self._notice(seen.placed)
         moment = StoreTime(self._clock, seen.now)
         heap: list[Due] = [(self._turn_at(it), it.job_id) for it in seen.pending if not self._is_held(it.job_id)]
         heapq.heapify(heap)
         retried: set[int] = set()
         full = len(seen.pending) == self._config.look_max and len(heap) > 0
-        while heap and not self._stopping and (moment.elapsed() < self._config.look_s):
+        while heap and not self._stopping and moment.elapsed() < self._look_s:
             wait_s = (heap[0][0] - moment.now()).total_seconds()
             if wait_s > 0:
-                await self.rest(min(wait_s, self._config.look_s - moment.elapsed()))
+                usual_s = min(wait_s, self._config.look_s - moment.elapsed())
+                await self.rest(min(wait_s, self._look_s - moment.elapsed()), usual_s=usual_s)
                 if self._woken_early(moment, heap):
                     return 0.0
                 continue
             due = _take(heap, moment.now())
             await self._fire(due, heap, retried, moment)
-        return 0.0 if full else self._config.look_s - moment.elapsed()
+        return 0.0 if full else max(self._config.look_s - moment.elapsed(), 0.0)
+
+    @property
+    def _look_s(self) -> float:
+        """How long a look is good for: longer while nobody tells of jobs that have changed."""
+        return self.quietly(self._config.look_s)
 
     def _notice(self, placed: int) -> None:
         """Tell placement when jobs came or went."""
@@ -101,7 +108,7 @@ class Scheduler(Loop):
         return it.next_fire_at if mine else it.next_fire_at + self._overdue
 
     def _woken_early(self, moment: StoreTime, heap: Sequence[Due]) -> bool:
-        return moment.elapsed() < self._config.look_s and heap[0][0] - moment.now() > timedelta(milliseconds=1)
+        return moment.elapsed() < self._look_s and heap[0][0] - moment.now() > timedelta(milliseconds=1)
 
     async def _fire(self, job_ids: Sequence[int], heap: list[Due], retried: set[int], moment: StoreTime) -> None:
         """Fire in batches, some at a time. Jobs that a batch left out come again soon: at once if it had too much to

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import cast
 
 import structlog
@@ -21,6 +21,7 @@ BACKLOG = 32
 QUEUE = 1024
 """How many more the kernel lets wait for that: whom it turns away comes again only after a second."""
 HEAD_MAX = 16 * 1024
+TICK_S = 1.0
 DESCRIPTORS = CONNECTIONS_MAX + 2 * BACKLOG
 """How many the port takes at most: those that were just taken in, or cut off, count until the loop's next turn."""
 
@@ -49,6 +50,8 @@ class Door:
         self._serving: asyncio.Task[None] | None = None
         self._socket = _bound(wanted)
         host, port = wanted.host, int(self._socket.getsockname()[1])
+        self.bound = host, port
+        """What it listens on."""
         try:
             self.address = advertised(listen, advertise, host, port, local)
             """Where others reach this node."""
@@ -73,18 +76,30 @@ class Door:
             lifespan="off",
             timeout_graceful_shutdown=2,
         )
-        self._server = _Server(config)
+        self._server = _Server(config, asyncio.Event())
         self._serving = asyncio.create_task(self._server.serve([self._socket]), name="Door")
 
     async def close(self) -> None:
         """Stop serving."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
+            self._server.ending.set()
             await self._serving
         self._socket.close()
 
 
 class _Server(uvicorn.Server):
+    async def main_loop(self) -> None:
+        """Look once a second whether it is to end, and tell the time; uvicorn would look ten times."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self.ending.wait()
+
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(config)
+        self.ending = ending
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for each in sockets or ():

@@ -21,6 +21,7 @@ class RemoteStore:
         self.hears = hears
         self.memory = store.memory
         self.shortcuts = store.shortcuts
+        self.is_called = False
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         verb, ask, process = getattr(self._store, name), self._link.ask, self._process

@@ -45,6 +45,7 @@ def write_plan(tx: Tx, decision: Decision) -> list[Run]:
     lanes = tx.lane_ids(_new_lanes(plan) | {place.lane for place in started})
     new_jobs = _create(tx, plan.new_jobs)
     _place(tx, new_jobs, plan.jobs)
+    tx.jobs_changed = tx.jobs_changed or bool(new_jobs) or any(map(_is_news, plan.jobs))
     _change(tx, [change for change in plan.jobs if change.kind is None], _ADVANCE)
     _change(tx, [change for change in plan.jobs if change.kind is not None], _REVISE)
     changed = [change.now for change in plan.jobs if change.now.version != change.was.version]
@@ -62,6 +63,11 @@ def write_plan(tx: Tx, decision: Decision) -> list[Run]:
     tx.rows.insert(tables.EVENT, event_rows(written.events))
     tx.happened += alarms_of(written.events)
     return written.runs
+
+
+def _is_news(change: JobChange) -> bool:
+    """Whether other schedulers do not know of it: firing moves a job on, everything else may make it due earlier."""
+    return change.kind is not None or change.was.next_fire_at is None
 
 
 def _new_lanes(plan: Plan) -> set[Lane]:

@@ -166,10 +166,13 @@ class Reads(Transactor):
         item_ids: Sequence[int] | None = None,
         node_id: int | None = None,
         expired: bool = False,
+        ahead_s: float = 0.0,
         limit: int = 1000,
     ) -> tuple[Queued, ...]:
-        """Live items: by id, of a node, or those that are finished from outside and whose time is over."""
-        rows = await self.look(lambda tx: tx.ask.queued(item_ids, node_id, expired=expired, limit=limit))
+        """Live items: by id, of a node, or those that are finished from outside and whose time is over, or will be in
+        `ahead_s`."""
+        ahead_us = round(ahead_s * 1_000_000) if expired else None
+        rows = await self.look(lambda tx: tx.ask.queued(item_ids, node_id, ahead_us, limit=limit))
         return self._read(rows, queued_of)
 
     async def asked_to_cancel(self, item_ids: Sequence[int]) -> tuple[int, ...]:

@@ -213,8 +213,9 @@ class LookQuestions(Protocol):
         """The newest lines of history first."""
 
     def queued(
-        self, item_ids: Sequence[int] | None, node_id: int | None, *, expired: bool, limit: int
-    ) -> list[QueueRow]: ...
+        self, item_ids: Sequence[int] | None, node_id: int | None, expired_us: int | None, *, limit: int
+    ) -> list[QueueRow]:
+        """Live items; with `expired_us` those finished from outside whose time is over in so many microseconds."""
 
     def asked_to_cancel(self, item_ids: Sequence[int]) -> Sequence[int]: ...
 

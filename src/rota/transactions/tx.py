@@ -130,6 +130,8 @@ class Tx:
         """Whether a round may find something to do although no item changed."""
         self.woken: set[int] = set()
         """Nodes that have something to read."""
+        self.jobs_changed = False
+        """Whether jobs may be due earlier than schedulers know."""
         self.happened: list[Alarm] = []
         """What people may want to know of."""
 
@@ -227,7 +229,8 @@ class Tx:
         """Whom to wake when this is committed."""
         told = self.ready or self.ended or self.gone or self.outside or self.is_news
         topic = "dispatch" if self.ready or self.gone or self.is_news else "seats"
-        return [*([topic] if told else []), *(f"node:{it}" for it in sorted(self.woken))]
+        jobs = ["jobs"] if self.jobs_changed else []
+        return [*([topic] if told else []), *jobs, *(f"node:{it}" for it in sorted(self.woken))]
 
     def _arrivals(self) -> Iterator[tuple[ArrivalKind, Sequence[object]]]:
         for kind, records in (

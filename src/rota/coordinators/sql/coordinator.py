@@ -1,7 +1,7 @@
 """The coordinator that comes with a SQL store: entries and sessions in two tables of its database.
 
-PostgreSQL tells of changes at once. Elsewhere, and where a word was lost, a renewal finds that the number of the last
-write is another one, and wakes whoever listens.
+PostgreSQL tells of changes at once, and so do processes that share a file. Elsewhere, and where a word was lost, a
+renewal finds that the number of the last write is another one, and wakes whoever listens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from rota.coordinators.sql import entries
-from rota.coordinators.sql.bells import Bells
+from rota.coordinators.sql.bells import PREFIX, Bells
 from rota.coordinators.sql.entries import Entries
 from rota.errors import CoordinatorUnavailable, SessionLost, StoreUnavailable
 from rota.model.entry import Entry, check_keys, check_values
@@ -45,6 +45,8 @@ class SqlCoordinator:
         self._turn = asyncio.Lock()
         self._bells = Bells()
         self._is_listening = False
+        self._told = False
+        """Whether changes were told of since the last renewal."""
         self._seen = 0
         self.ttl_s = ttl_s
         self.session: str | None = None
@@ -65,14 +67,17 @@ class SqlCoordinator:
     async def renew(self) -> bool:
         session, sent_s = self.session, self._clock.monotonic()
         async with _answered(RENEWAL_S):
-            found = await self._db.beat(lambda conn: entries.renew(conn, self._dialect, session, self._ttl_us))
+            seen = self._seen
+            found = await self._db.beat(lambda conn: entries.renew(conn, self._dialect, session, self._ttl_us, seen))
         if not found.lives:
             self._forget(session)
         elif self.session == session:
             self.believed_until_s = sent_s + self.ttl_s
+        told, self._told = self._told, False
         if found.number != self._seen:
             self._seen = found.number
-            self._bells.ring()
+            if not told:  # a word was lost, or nobody sends any
+                self._bells.ring()
         if found.others_over:
             await self._end_others()
         return found.lives
@@ -138,7 +143,11 @@ class SqlCoordinator:
         self._bells.add(folder, wake)
         if not self._is_listening:
             self._is_listening = True
-            self._db.listen(self._bells.ring)
+            self._db.listen(self._hear)
+
+    def _hear(self, topic: str) -> None:
+        self._told = self._told or topic.startswith(PREFIX)
+        self._bells.ring(topic)
 
     async def close(self) -> None:
         """Leave, if there is an answer; else the session ends by itself. The database is the store's."""

@@ -27,6 +27,11 @@ from rota.model.folders import ALL, LIVE
 from rota.model.value import encode
 from rota.ports import Clock, Coordinator
 
+RENEW_SHARE = 0.4
+"""How much of a session passes between two renewals. One that gets no answer is given up after 2 s; then there is time
+for another one."""
+CHECK_EVERY = 40
+"""After how many renewals this scheduler looks whether it still has its name."""
 LOAD_STEP = 10.0
 """By how much the busy score must have changed to be told."""
 
@@ -97,7 +102,7 @@ class SessionKeeper(Loop):
         else:
             await self._tell_load()
             await self._check_name()
-        return max(self._coordinator.ttl_s / 4 - (self._clock.monotonic() - began_s), 0.0)
+        return max(self._coordinator.ttl_s * RENEW_SHARE - (self._clock.monotonic() - began_s), 0.0)
 
     async def tell(self, **changes: Any) -> None:
         """Change what this scheduler says of itself."""
@@ -177,9 +182,9 @@ class SessionKeeper(Loop):
         return await self._coordinator.delete(self.key, entry.version)
 
     async def _check_name(self) -> None:
-        """Look once in a session whether this scheduler still has its name, and whether it is told right."""
+        """Look now and then whether this scheduler still has its name, and whether it is told right."""
         self._renewals += 1
-        if self.session is None or self._renewals % 4:
+        if self.session is None or self._renewals % CHECK_EVERY:
             return
         async with self._telling:
             entry = await self._coordinator.get(self.key)

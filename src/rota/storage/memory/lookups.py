@@ -93,16 +93,16 @@ class MemoryLookups:
         return rows[::-1][:limit]
 
     def queued(
-        self, item_ids: Sequence[int] | None, node_id: int | None, *, expired: bool, limit: int
+        self, item_ids: Sequence[int] | None, node_id: int | None, expired_us: int | None, *, limit: int
     ) -> list[QueueRow]:
-        now_us = self._rows.now_us()
         found = [
             it
             for it in self._rows.all(tables.QUEUE)
-            if (item_ids is None or it.item_id in item_ids)
-            and node_id in (None, it.node_id)
-            and not (expired and (it.node_id is not None or it.expires_at is None or it.expires_at > now_us))
+            if (item_ids is None or it.item_id in item_ids) and node_id in (None, it.node_id)
         ]
+        if expired_us is not None:
+            until_us = self._rows.now_us() + expired_us
+            found = [it for it in found if it.node_id is None and it.expires_at and it.expires_at <= until_us]
         return found[:limit]
 
     def asked_to_cancel(self, item_ids: Sequence[int]) -> Sequence[int]:

@@ -45,6 +45,7 @@ class MemoryStore(Store):
 
     hears = False
     shortcuts = Shortcuts()
+    is_called = False
 
     def __init__(self, clock: Clock, *, actor: str) -> None:
         self.memory = ProcessMemory(actor)

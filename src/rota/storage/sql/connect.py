@@ -25,6 +25,7 @@ from rota.storage.sql.drivers import MySQLDriver, PostgreSQLDriver
 from rota.storage.sql.servers import Servers
 from rota.storage.sql.sqlite import SQLite, when_free
 from rota.storage.sql.store_url import StoreUrl, read_store_url, tls_of
+from rota.storage.sql.wake_sockets import WakeSockets
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -93,7 +94,7 @@ def _open_file(url: URL, clock: Clock) -> Database:
         conn.execute(f"PRAGMA synchronous = {synchronous}")
         conn.execute("PRAGMA wal_autocheckpoint = 4000")
 
-    return FileDatabase(SQLite(lambda: to_us(clock.wall())), engine, clock)
+    return FileDatabase(SQLite(lambda: to_us(clock.wall())), engine, WakeSockets(path, clock), clock)
 
 
 def _open_postgresql(url: StoreUrl, clock: Clock) -> Database:

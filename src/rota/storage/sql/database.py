@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import (
     DataError,
@@ -32,15 +33,26 @@ from rota.storage.sql.dialect import LOCK_S, STATEMENT_S, Dialect
 from rota.storage.sql.postgresql.listen import NotificationListener
 from rota.storage.sql.servers import Servers
 from rota.storage.sql.sqlite import when_free
+from rota.storage.sql.topics import take
+from rota.storage.sql.wake_sockets import WakeSockets
+from rota.storage.sql.word.listener import WordListener, bound
+from rota.storage.sql.word.registry import made_key, read_addresses
+from rota.storage.sql.word.sender import Addresses, WordSender
 from rota.transactions.rows import Conflict
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+log = structlog.get_logger()
+
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
 BEAT_S = 2.0
+LOOK = "look"
+"""The topic of a word: there is something to look for."""
+WORD_S = 0.3
+"""How long a process that ends waits for the words that it owes."""
 CLOSE_S = 2.0
 """How long to wait for a server's good-bye."""
 EXCLUSIVE_S = 600.0
@@ -76,10 +88,24 @@ class Database(ABC):
     async def exclusively(self, work: Work[T]) -> T:
         """Run work that no other process may do at the same time, outside a transaction."""
 
-    def listen(self, wake: Callable[[str], None]) -> None:  # noqa: B027 - a file tells nobody
+    @property
+    @abstractmethod
+    def hears(self) -> bool:
+        """Whether `listen` will tell of all news."""
+
+    @abstractmethod
+    def listen(self, wake: Callable[[str], None]) -> None:
         """Call `wake` with what others notify, where the database can tell."""
 
-    def heed(self, noticed: Callable[[int], None]) -> None:  # noqa: B027 - and is always the same
+    @property
+    def is_called(self) -> bool:
+        """Whether others send words to this process; then `listen` tells that one came: `LOOK`."""
+        return False
+
+    async def hear_words(self, host: str, port: int, address: str) -> None:  # noqa: B027 - who shares a file is here
+        """Let others send words to this process, where the database cannot tell: at a UDP port, known as `address`."""
+
+    def heed(self, noticed: Callable[[int], None]) -> None:  # noqa: B027 - a file is always the same
         """Call `noticed` with the generation of the store, before anything is done on a server whose differs."""
 
     @abstractmethod
@@ -164,6 +190,9 @@ class ServerDatabase(Database):
         self._renewer = Lines(engines.beat, 1, dialect)
         self._clock = clock
         self._ear: NotificationListener | None = None
+        self._sender = WordSender(self._read_addresses, clock) if dialect.name == "mysql" else None
+        self._word_ear: WordListener | None = None
+        self._wakes: list[Callable[[str], None]] = []
 
     async def read(self, work: Work[T]) -> T:
         async def once() -> T:
@@ -210,16 +239,48 @@ class ServerDatabase(Database):
 
         return await again(once, self.dialect, self._clock)
 
+    @property
+    def hears(self) -> bool:
+        return self.dialect.name == "postgresql"
+
+    @property
+    def is_called(self) -> bool:
+        return self._word_ear is not None
+
     def listen(self, wake: Callable[[str], None]) -> None:
-        if self.dialect.name == "postgresql":
+        self._wakes.append(wake)
+        if self.hears:
             self._ear = self._ear or NotificationListener(self.engines.ear, self._clock)
             self._ear.add(wake)
+
+    async def hear_words(self, host: str, port: int, address: str) -> None:
+        if self._sender is None or self._word_ear is not None:
+            return
+        key = await self.write(lambda conn: made_key(conn, self.dialect, self._clock.token()))
+        try:
+            ear = bound(host, port)
+        except OSError as error:
+            log.warning("store.not_woken", address=address, reason=str(error))
+            return
+        self._sender.own = address
+        self._word_ear = WordListener(ear, key, self._clock, self._called)
+
+    def _called(self) -> None:
+        for wake in self._wakes:
+            wake(LOOK)
+
+    async def _read_addresses(self) -> Addresses:
+        return await self.read(read_addresses)
 
     def heed(self, noticed: Callable[[int], None]) -> None:
         self._servers.on_generation = noticed
 
     async def close(self) -> None:
         """In good order if the server answers; else its connections end with the process."""
+        if self._word_ear is not None:
+            self._word_ear.close()
+        if self._sender is not None:
+            await self._sender.close(WORD_S)
         try:
             async with asyncio.timeout(CLOSE_S):
                 if self._ear is not None:
@@ -234,15 +295,21 @@ class ServerDatabase(Database):
 
     async def _write_once(self, work: Work[T]) -> T:
         committing = False
+        topics: list[str] = []
 
         def whole(conn: Connection) -> T:
             nonlocal committing
+            take(conn)  # what a transaction left that was rolled back
             result = work(conn)
             committing = True
             conn.commit()
+            topics[:] = take(conn)
             return result
 
-        return await self._committed(self._writer.run(whole), lambda: committing)
+        result = await self._committed(self._writer.run(whole), lambda: committing)
+        if topics and self._sender is not None:
+            self._sender.tell(topics)
+        return result
 
     async def _committed(self, work: Awaitable[T], is_sent: Callable[[], bool]) -> T:
         """What came of a transaction. A fault after the commit was sent tells nothing of it, unless the server does."""
@@ -262,9 +329,10 @@ class ServerDatabase(Database):
 class FileDatabase(Database):
     """An SQLite file. Writes run in one thread of this process, a whole transaction at a time; reads in another."""
 
-    def __init__(self, dialect: Dialect, engine: Engine, clock: Clock) -> None:
+    def __init__(self, dialect: Dialect, engine: Engine, sockets: WakeSockets, clock: Clock) -> None:
         self.dialect = dialect
         self._engine = engine
+        self._sockets = sockets
         self._clock = clock
         self._writer = _Line(engine, "rota-sqlite-write")
         self._reader = _Line(engine, "rota-sqlite-read")
@@ -275,10 +343,22 @@ class FileDatabase(Database):
     async def write(self, work: Work[T]) -> T:
         return await self._write(LOCK_S, work)
 
+    async def beat(self, work: Work[T]) -> T:
+        """Its statements commit by themselves, as on a server."""
+        return await again(partial(self._writer.run, work), self.dialect, self._clock)
+
     async def exclusively(self, work: Work[T]) -> T:
         return await self._write(EXCLUSIVE_S, work)
 
+    @property
+    def hears(self) -> bool:
+        return self._sockets.can_hear
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        self._sockets.listen(wake)
+
     async def close(self) -> None:
+        self._sockets.close()
         await self._reader.close()
         await self._writer.close()
         self._engine.dispose()
@@ -294,9 +374,11 @@ class FileDatabase(Database):
             result = work(conn)
             conn.exec_driver_sql("COMMIT")
         except BaseException:
+            take(conn)
             if _raw(conn).in_transaction:
                 conn.exec_driver_sql("ROLLBACK")
             raise
+        self._sockets.tell(take(conn))
         return result
 
     def _begin(self, conn: Connection, patience_s: float) -> None:

@@ -91,7 +91,10 @@ class MySQLDriver:
     async def open(self, settings: Mapping[str, Any]) -> Any:
         import asyncmy
 
-        return await asyncmy.connect(**settings)
+        conn = await asyncmy.connect(**settings)
+        async with conn.cursor() as cursor:  # else a renewal would wait for rows that it only looks at
+            await cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        return conn
 
     async def look(self, conn: Any) -> Look:
         async def run(statement: str) -> Rows:

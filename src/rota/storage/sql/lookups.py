@@ -113,7 +113,7 @@ class SqlLookups:
         return [EventRow(*row) for row in self._all(query)]
 
     def queued(
-        self, item_ids: Sequence[int] | None, node_id: int | None, *, expired: bool, limit: int
+        self, item_ids: Sequence[int] | None, node_id: int | None, expired_us: int | None, *, limit: int
     ) -> list[QueueRow]:
         q = schema.queue.c
         query = select(schema.queue).order_by(q.item_id).limit(limit)
@@ -121,9 +121,9 @@ class SqlLookups:
             query = query.where(self._dialect.among(q.item_id, item_ids))
         if node_id is not None:
             query = query.where(q.node_id == node_id)
-        if expired:
-            now = self._dialect.statement_now_us()
-            query = query.where(q.state == RUNNING, q.node_id.is_(None), q.expires_at <= now)
+        if expired_us is not None:
+            until = self._dialect.statement_now_us() + expired_us
+            query = query.where(q.state == RUNNING, q.node_id.is_(None), q.expires_at <= until)
         return [QueueRow(*row) for row in self._all(query)]
 
     def asked_to_cancel(self, item_ids: Sequence[int]) -> Sequence[int]:

@@ -19,6 +19,7 @@ from sqlalchemy import BigInteger, Column, Connection, String, Text
 
 from rota.model.tables import Change, Table
 from rota.storage.sql.schema import metadata
+from rota.storage.sql.topics import keep
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -92,6 +93,7 @@ class PostgreSQLSets:
 
 class MySQLSets:
     def write(self, conn: Connection, parts: Sequence[WritePart], topics: Sequence[str] = ()) -> Found:
+        keep(conn, topics)
         return [_one(self, conn, part) for part in parts]
 
     def now(self, conn: Connection, change: Change, rows: Rows) -> set[Any]:
@@ -112,6 +114,7 @@ class MySQLSets:
 
 class SQLiteSets:
     def write(self, conn: Connection, parts: Sequence[WritePart], topics: Sequence[str] = ()) -> Found:
+        keep(conn, topics)
         return [_one(self, conn, part) for part in parts]
 
     def now(self, conn: Connection, change: Change, rows: Rows) -> set[Any]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Concatenate, ParamSpec, TypeVar
 
 import structlog
-from sqlalchemy import BigInteger, Connection, Update, bindparam, select, update
+from sqlalchemy import BigInteger, Connection, String, Update, bindparam, select, update
 
 from rota.errors import StoreError, StoreRefused
 from rota.model.value import Json
@@ -45,7 +45,6 @@ class SqlStore(Store):
         self.database = database
         """The coordinator that comes with a store uses the same connections."""
         self.shortcuts = Shortcuts(UnlockedRound(), end_items) if self._dialect.writes_in_one else Shortcuts()
-        self.hears = self._dialect.name == "postgresql"
         self._may_forget = may_forget
         self._receipts = Receipts()
         self._heeded: int | None = None
@@ -63,6 +62,18 @@ class SqlStore(Store):
             self._receipts.doubt()
         self._heeded, self._beats = generation, {}
         self.memory.forget()
+
+    @property
+    def hears(self) -> bool:  # type: ignore[override]  # it never changes, though the port has it as an attribute
+        return self._db.hears
+
+    @property
+    def is_called(self) -> bool:  # type: ignore[override]  # true from when this process listens
+        return self._db.is_called
+
+    async def hear_words(self, host: str, port: int, address: str) -> None:
+        """Let others wake this process at a UDP port, where the database cannot tell."""
+        await self._db.hear_words(host, port, address)
 
     async def migrate(self) -> None:
         if not await self._db.read(is_current):  # a frozen node that holds the lock must not keep others from starting
@@ -148,10 +159,15 @@ class SqlStore(Store):
     async def renew(self, node_id: int, *, lease_s: float, busy: float) -> int | None:
         renewal = {"node": node_id, "for_us": round(lease_s * 1_000_000), "score": round(busy * 100)}
 
+        known, generation = self._beats.get(node_id, 0), self._heeded
+        as_known = {**renewal, "known": known, "generation": str(generation)}
+
         def work(conn: Connection) -> tuple[bool, tuple[int, int | None, int]]:
+            if generation is not None and conn.execute(_renewed_as_known(self._dialect), as_known).rowcount == 1:
+                return True, (generation, known + 1, node_id + 1)
             kept = conn.execute(_renewed(self._dialect), renewal).rowcount == 1
-            generation, beat, next_id = conn.execute(_STANDING, {"node": node_id}).one()
-            return kept, (int(generation), beat, next_id)
+            found, beat, next_id = conn.execute(_STANDING, {"node": node_id}).one()
+            return kept, (int(found), beat, next_id)
 
         kept, found = await self._db.beat(work)
         await self._look_back(node_id, kept, *found)
@@ -228,6 +244,19 @@ def _renewed(dialect: Dialect) -> Update:
     until = dialect.statement_now_us() + bindparam("for_us", type_=BigInteger)
     mine = update(schema.lease).where(lease.node_id == bindparam("node"), lease.fenced == 0)
     return mine.values(until_at=until, beat=lease.beat + 1, busy=bindparam("score"))
+
+
+@lru_cache
+def _renewed_as_known(dialect: Dialect) -> Update:
+    """The same, if the store has all that it acknowledged to this node before: then one statement tells it all."""
+    m, c = schema.meta.c, schema.counter.c
+    generation = select(m.value).where(m.name == "generation").scalar_subquery()
+    next_id = select(c.next).where(c.name == "node").scalar_subquery()
+    return _renewed(dialect).where(
+        schema.lease.c.beat == bindparam("known", type_=BigInteger),
+        generation == bindparam("generation", type_=String),
+        next_id > bindparam("node"),
+    )
 
 
 def _conn(tx: Tx) -> Connection:

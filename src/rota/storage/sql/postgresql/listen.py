@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 CHANNEL = "rota"
-CHECK_S = 5.0
+CHECK_S = 15.0
 """How often a silent connection is asked whether it is still there."""
-MISSED = ("dispatch", "entry:")
+ANSWER_S = 5.0
+"""How long its answer may take."""
+MISSED = ("dispatch", "jobs", "entry:")
 """What to wake for when nobody knows what was said."""
 BACKOFF_S = 0.1
 BACKOFF_S_MAX = 5.0
@@ -56,7 +58,7 @@ class NotificationListener:
                     self._wake(topic)
                 while True:
                     await self._clock.sleep(CHECK_S)
-                    async with asyncio.timeout(CHECK_S):
+                    async with asyncio.timeout(ANSWER_S):
                         await conn.exec_driver_sql("SELECT 1")
             finally:
                 await conn.invalidate()
