@@ -91,7 +91,7 @@ class Duty:
             await self._clock.sleep(self._wait_s())
         known.asked = now_s, session, tick
         try:
-            won = await coordinator.claim(dict.fromkeys(keys, self._node))
+            won = await coordinator.claim(dict.fromkeys(sorted(keys), self._node))
             old = {it: fence for it, fence in known.won.items() if it not in keys}
             if len(old) > len(keys):  # those of two beats in one transaction: nobody else wants them
                 await coordinator.release(old)
