@@ -7,8 +7,7 @@ from functools import partial
 
 from rota.control.retrying import Retrying
 from rota.coordinators.recipes.election import LEADER
-from rota.coordinators.recipes.handover import read_handover
-from rota.coordinators.recipes.peers import read_member, read_peer, read_plan
+from rota.coordinators.recipes.scheduler_entries import read_handover, read_member, read_peer, read_plan
 from rota.core.cluster import ClusterFacts
 from rota.core.placement.layout import Wrong, wrong
 from rota.core.placement.scope import owner_of

@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rota.coordinators.zookeeper.node import No, Znode, encoded
-from rota.coordinators.zookeeper.tree import ZnodeTree
+from rota.coordinators.zookeeper.tree import No, Znode, ZnodeTree, encoded
 
 if TYPE_CHECKING:
     from rota.coordinators.zookeeper.link import Link

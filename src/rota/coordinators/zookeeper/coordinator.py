@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rota.coordinators.zookeeper import claims
 from rota.coordinators.zookeeper.address import ZooKeeperAddress, address_of
-from rota.coordinators.zookeeper.node import entry_of
-from rota.coordinators.zookeeper.tree import ZnodeTree
+from rota.coordinators.zookeeper.tree import ZnodeTree, entry_of
 from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, InvalidInput, SessionLost
 from rota.model.entry import KEY, Entry, check_keys, check_values
 from rota.ports import Clock

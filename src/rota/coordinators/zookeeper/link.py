@@ -19,10 +19,9 @@ from kazoo import exceptions as kazoo
 from kazoo.protocol.states import KeeperState, ZnodeStat
 
 from rota.coordinators.zookeeper.address import ZooKeeperAddress
-from rota.coordinators.zookeeper.faults import answer_of
-from rota.coordinators.zookeeper.node import No, Znode, session_name
+from rota.coordinators.zookeeper.tree import No, Znode, session_name
 from rota.coordinators.zookeeper.wire import ZooKeeperClient
-from rota.errors import CoordinatorRefused, CoordinatorUnavailable
+from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, SessionLost
 
 WINDOW = 128
 """How many requests may be on their way: kazoo is woken through a pipe that holds few more, and then blocks."""
@@ -211,3 +210,30 @@ class Link:
 
 def _node(data: bytes, stat: Any) -> Znode:
     return Znode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
+
+
+_NOES = {
+    kazoo.NoNodeError: No.MISSING,
+    kazoo.NodeExistsError: No.EXISTS,
+    kazoo.BadVersionError: No.CHANGED,
+    kazoo.NotEmptyError: No.HAS_CHILDREN,
+    kazoo.NoChildrenForEphemeralsError: No.BELOW_CLAIM,
+}
+
+
+def answer_of(error: Exception) -> No:
+    """The answer that an error is; raises ours for one that is none."""
+    if (no := _NOES.get(type(error))) is not None:
+        return no
+    raise _fault(error) from error
+
+
+def _fault(error: Exception) -> CoordinatorError:
+    match error:
+        case kazoo.SessionExpiredError():
+            return SessionLost("ZooKeeper has ended the session")
+        case kazoo.NoAuthError() | kazoo.AuthFailedError() | kazoo.InvalidACLError():
+            return CoordinatorRefused("the nodes of this namespace in ZooKeeper belong to somebody else")
+        case kazoo.UnimplementedError():
+            return CoordinatorRefused("this ZooKeeper is too old: 3.6 or later is needed")
+    return CoordinatorUnavailable(f"ZooKeeper did not answer: {type(error).__name__}")
