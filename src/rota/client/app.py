@@ -263,14 +263,9 @@ class App:
         return function
 
     def _name_refusal(self, name: object) -> str | None:
-        try:
-            word = fields.name(name)
-        except ValueError as error:
-            return str(error)
-        if word in self._jobs:
-            return f"there is a task of this name already, in {place(self._handlers[word])}"
-        other = fields.twin(word, self._jobs)
-        return None if other is None else f"the name differs from {other} only in capital and small letters"
+        if isinstance(name, str) and name in self._jobs:
+            return f"there is a task of this name already, in {place(self._handlers[name])}"
+        return fields.name_refusal(name, self._jobs)
 
     def _define(self, name: str, data: dict[str, Any], calendars: Calendars, report: Report) -> Definition | None:
         return define(

@@ -55,8 +55,8 @@ def assignment(
     if start is not None and end is not None and end < start:
         report.add(("end_at",), f"lies before start_at: {end.isoformat()} is before {start.isoformat()}")
     tasks = _tasks(numbers, infos, report)
-    told = _checked("notify", _listeners, notify, report)
-    listening = "" if app is None else _checked("app", _app, app, report)
+    told = report.read(("notify",), _listeners, notify)
+    listening = "" if app is None else report.read(("app",), _app, app)
     work = _work(tenant, handler, options, report)
     report.raise_if_any()
     assert work is not None
@@ -94,12 +94,8 @@ def _tasks(numbers: object, infos: object, report: Report) -> tuple[NewTask, ...
 def _check_numbers(found: Sequence[object], report: Report) -> None:
     seen: set[object] = set()
     for place, number in enumerate(found):
-        try:
-            word = _number(number)
-        except ValueError as error:
-            report.add(("numbers", place), str(error))
-            continue
-        if word in seen:
+        word = report.read(("numbers", place), _number, number)
+        if word is not None and word in seen:
             report.add(("numbers", place), f"{shown(word)} is given twice; a number names one item")
         seen.add(word)
 
@@ -116,21 +112,13 @@ def _infos(infos: object, count: int, report: Report) -> Sequence[Json]:
             ("infos",), f"there are {len(found)} for {count} numbers; there must be one for each, or none at all"
         )
         return [None] * count
-    return [_info(place, info, report) for place, info in enumerate(found)]
-
-
-def _info(place: int, info: object, report: Report) -> Json:
-    try:
-        return json(info)
-    except ValueError as error:
-        report.add(("infos", place), str(error))
-        return None
+    return [report.read(("infos", place), json, info) for place, info in enumerate(found)]
 
 
 def _work(tenant: object, handler: object, options: Mapping[str, Any], report: Report) -> Work | None:
-    name = _checked("tenant", fields.name, tenant, report)
-    does = None if handler is None else _checked("handler", handler_text, handler, report)
-    timeout = _checked("timeout_s", _timeout, options.get("timeout_s", TIMEOUT_S), report)
+    name = report.read(("tenant",), fields.name, tenant)
+    does = None if handler is None else report.read(("handler",), handler_text, handler)
+    timeout = report.read(("timeout_s",), _timeout, options.get("timeout_s", TIMEOUT_S))
     before = report.count
     shape = read(ExecutionShape, {key: value for key, value in options.items() if key != "timeout_s"}, report)
     if shape is None or name is None or timeout is None:
@@ -168,13 +156,5 @@ def _app(value: object) -> str:
     return app_name(*map(fields.name, parts))
 
 
-def _checked(field: str, reader: Any, value: object, report: Report) -> Any:
-    try:
-        return reader(value)
-    except ValueError as error:
-        report.add((field,), str(error))
-        return None
-
-
 def _instant(field: str, value: object, report: Report) -> datetime | None:
-    return None if value is None else _checked(field, times.instant, value, report)
+    return None if value is None else report.read((field,), times.instant, value)

@@ -39,8 +39,11 @@ def call(definition: Definition, options: Mapping[str, Any]) -> Call:
             report.add((key,), "belongs to the job, not to one call" if key in OF_JOB else f"is not known{hint}")
     given = {key: value for key, value in options.items() if key in OPTIONS and key not in OWN}
     shape = read(ExecutionShape, execution.written(definition, task) | given, report)
-    start_at = _checked("start_at", times.instant, options, report)
-    start_in_s = _checked("start_in_s", fields.number(0, TIME_S_MAX, "number of seconds"), options, report)
+    start_at, start_in_s = options.get("start_at"), options.get("start_in_s")
+    if start_at is not None:
+        start_at = report.read(("start_at",), times.instant, start_at)
+    if start_in_s is not None:
+        start_in_s = report.read(("start_in_s",), fields.number(0, TIME_S_MAX, "number of seconds"), start_in_s)
     if start_at is not None and start_in_s is not None:
         report.add(("start_in_s",), "start_at is given too; only one of them is allowed")
     how = {} if shape is None else execution.settings(shape, report)
@@ -55,13 +58,3 @@ def call(definition: Definition, options: Mapping[str, Any]) -> Call:
         **how | {"timeout_s": how["timeout_s"] or TIME_S_MAX},
     )
     return Call(work, start_at, start_in_s or 0.0, start_within_s, options.get("key"))
-
-
-def _checked(field: str, reader: Any, options: Mapping[str, Any], report: Report) -> Any:
-    if options.get(field) is None:
-        return None
-    try:
-        return reader(options[field])
-    except ValueError as error:
-        report.add((field,), str(error))
-        return None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from rota.definitions.display import Path, field_text
 from rota.errors import InvalidInput, Problem
 
 PROBLEMS_MAX = 1000
+
+T = TypeVar("T")
 
 
 class Report:
@@ -28,6 +31,14 @@ class Report:
     def add(self, path: Path, reason: str) -> None:
         whole = self._root + path
         self.add_at(self._line(whole), field_text(whole), reason)
+
+    def read(self, path: Path, reader: Callable[[object], T], value: object) -> T | None:
+        """Read a value; if it is wrong, add why and return None."""
+        try:
+            return reader(value)
+        except ValueError as error:
+            self.add(path, str(error))
+            return None
 
     def add_at(self, line: int | None, field: str, reason: str) -> None:
         if len(self._found) < PROBLEMS_MAX:

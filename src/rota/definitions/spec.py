@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from rota.definitions import alarm, fields, params, processes, retries, times
+from rota.definitions import alarm, fields, params, times
 from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.fields import validator
 from rota.definitions.report import PROBLEMS_MAX, Report
@@ -108,7 +108,7 @@ class OverlapShape(Shape):
 
 class BackoffShape(Shape):
     kind: Annotated[BackoffKind, validator(fields.choice(BackoffKind))] = BackoffKind.FIXED
-    seconds: Annotated[float | tuple[float, ...], validator(retries.pauses(PAUSE_S_MAX))]
+    seconds: Annotated[float | tuple[float, ...], validator(fields.pauses(PAUSE_S_MAX))]
     factor: Annotated[float, validator(fields.number(1, 100))] = 2.0
     max_s: Annotated[float, validator(fields.number(0, PAUSE_S_MAX, "number of seconds"))] = 3600.0
     jitter: Annotated[float, validator(fields.number(0, 1))] = 0.0
@@ -117,8 +117,8 @@ class BackoffShape(Shape):
 class RetriesShape(Shape):
     max: Annotated[int, validator(fields.whole(0, 100))]
     backoff: Annotated[BackoffShape, BeforeValidator(_backoff)] = BackoffShape(seconds=0.0)
-    only: Annotated[tuple[str, ...], validator(retries.causes)] = ()
-    never: Annotated[tuple[str, ...], validator(retries.causes)] = ()
+    only: Annotated[tuple[str, ...], validator(fields.causes)] = ()
+    never: Annotated[tuple[str, ...], validator(fields.causes)] = ()
 
 
 class RateShape(Shape):
@@ -146,9 +146,9 @@ class ExecutionShape(Shape):
     memory_mb: Annotated[int | None, validator(fields.whole(1, 1024 * 1024))] = None
     cpu_s: Annotated[float | None, validator(fields.number(1, TIME_S_MAX, "number of seconds"))] = None
     processes_max: Annotated[int | None, validator(fields.whole(1, 100_000))] = None
-    directory: Annotated[str | None, validator(processes.directory)] = None
-    user: Annotated[str | None, validator(processes.user)] = None
-    env: Annotated[dict[str, str], validator(processes.environment)] = {}
+    directory: Annotated[str | None, validator(fields.directory)] = None
+    user: Annotated[str | None, validator(fields.user)] = None
+    env: Annotated[dict[str, str], validator(fields.environment)] = {}
 
 
 class JobShape(ExecutionShape):

@@ -9,9 +9,8 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-from rota.definitions.disk import in_thread
 from rota.definitions.display import one_line
-from rota.definitions.folder import ENDINGS, load_by, load_file, passed_over, problem
+from rota.definitions.folder import ENDINGS, in_thread, load_by, load_file, passed_over, problem
 from rota.definitions.loaded import Loaded, joined
 from rota.model.job import SOURCE_MAX, file_source
 
