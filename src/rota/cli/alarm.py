@@ -16,7 +16,7 @@ from rota.control import RuleState
 from rota.control.shapes.alarms import alarm_shape, rule_shape
 from rota.control.shapes.values import short
 from rota.errors import InvalidInput
-from rota.model.alarm import LATE_S, MERGE_S, Alarm, AlarmRule, ChannelKind, Delivery
+from rota.model.alarm import LATE_S, MERGE_S, AlarmRule, ChannelKind, Delivery
 
 
 @click.group(cls=Group)
@@ -58,10 +58,9 @@ def set_(ctx: click.Context, /, **given: Any) -> None:
         raise click.UsageError("say whom to tell: one of --mail, --webhook, --command, --job", ctx)
     ((way, to),) = named.items()
 
-    async def work(session: Session) -> AlarmRule:
-        return await session.control.set_alarm(way, _argv(to) if way == ChannelKind.COMMAND else to, **given)
-
-    rule = ask(ctx, work)
+    rule = ask(
+        ctx, lambda session: session.control.set_alarm(way, _argv(to) if way == ChannelKind.COMMAND else to, **given)
+    )
     shown = rule_shape(RuleState(rule)) | ({"secret": rule.channel.secret} if rule.channel.secret else {})
     signed = f"\nit is signed with the secret {rule.channel.secret}" if rule.channel.secret else ""
     said(ctx, shown, f"rule {rule.name}: {_kinds(rule)} in {rule.scope} to {channel_words(rule.channel)}{signed}")
@@ -71,11 +70,7 @@ def set_(ctx: click.Context, /, **given: Any) -> None:
 @click.pass_context
 def list_(ctx: click.Context) -> None:
     """List the rules, and whether they reach whom they should."""
-
-    async def work(session: Session) -> list[RuleState]:
-        return await session.control.alarm_states()
-
-    found = ask(ctx, work)
+    found = ask(ctx, lambda session: session.control.alarm_states())
     if as_json(ctx):
         say_json([rule_shape(it) for it in found])
     elif not found:
@@ -89,11 +84,7 @@ def list_(ctx: click.Context) -> None:
 @click.pass_context
 def remove(ctx: click.Context, name: str) -> None:
     """Forget a rule, and what is on its way by it."""
-
-    async def work(session: Session) -> None:
-        await session.control.remove_alarm(name)
-
-    ask(ctx, work)
+    ask(ctx, lambda session: session.control.remove_alarm(name))
     said(ctx, {"name": name, "removed": True}, f"rule {name} is removed")
 
 
@@ -117,11 +108,7 @@ def test(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def history(ctx: click.Context, limit: int) -> None:
     """List the newest alarms, and who was told of them."""
-
-    async def work(session: Session) -> tuple[tuple[Alarm, ...], dict[int, list[Delivery]]]:
-        return await session.control.told_alarms(limit=limit)
-
-    alarms, told = ask(ctx, work)
+    alarms, told = ask(ctx, lambda session: session.control.told_alarms(limit=limit))
     if as_json(ctx):
         say_json([alarm_shape(it, told.get(it.id, [])) for it in alarms])
     elif not alarms:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from rota.cli.output import say
-from rota.cli.terminal import plain_json
+from rota.cli.output import plain_json, say
 from rota.core.masking import without_passwords
 from rota.errors import (
     CoordinatorLost,

@@ -10,10 +10,10 @@ from rota.cli.arguments import CAP_OPTION, RATE_OPTION
 from rota.cli.format import limit_words, rate_words
 from rota.cli.lazy import Group
 from rota.cli.output import as_json, said, say_json, table
-from rota.cli.session import Session, ask
+from rota.cli.session import ask
 from rota.control import KEEP
 from rota.control.shapes.limits import limit_shape
-from rota.model.work import CAPACITY, GLOBAL, Limit
+from rota.model.work import CAPACITY, GLOBAL
 
 
 @click.group(cls=Group)
@@ -31,10 +31,7 @@ def set_(ctx: click.Context, name: str, cap: Any, rate: Any) -> None:
     if cap is KEEP and rate is KEEP:
         raise click.UsageError("say what to set: --cap or --rate", ctx)
 
-    async def work(session: Session) -> Limit:
-        return await session.control.set_limit(name, cap=cap, rate=rate)
-
-    made = ask(ctx, work)
+    made = ask(ctx, lambda session: session.control.set_limit(name, cap=cap, rate=rate))
     said(ctx, limit_shape(made), f"{made.name}: {limit_words(made)}")
 
 
@@ -42,11 +39,7 @@ def set_(ctx: click.Context, name: str, cap: Any, rate: Any) -> None:
 @click.pass_context
 def list_(ctx: click.Context) -> None:
     """List the global limit and those of resources."""
-
-    async def work(session: Session) -> tuple[Limit, ...]:
-        return await session.control.limits()
-
-    found = ask(ctx, work)
+    found = ask(ctx, lambda session: session.control.limits())
     if as_json(ctx):
         say_json([limit_shape(it) for it in found])
         return
@@ -61,10 +54,6 @@ def list_(ctx: click.Context) -> None:
 @click.pass_context
 def remove(ctx: click.Context, name: str) -> None:
     """Forget a limit. The global one goes back to 100."""
-
-    async def work(session: Session) -> None:
-        await session.control.remove_limit(name)
-
-    ask(ctx, work)
+    ask(ctx, lambda session: session.control.remove_limit(name))
     what = f"{name} is removed" if name != GLOBAL else f"global is back to its default, at most {CAPACITY} at a time"
     said(ctx, {"name": name, "removed": True}, what)

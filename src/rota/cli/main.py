@@ -14,9 +14,9 @@ from rota.cli.lazy import Globals, Group, NobodyReads
 COMMANDS = {
     "up": ("rota.cli.up", "Run jobs of a file or folder here, and watch them."),
     "node": ("rota.cli.node", "Start a node of a cluster; list, drain, undrain, sweep."),
-    "job": ("rota.cli.job", "Apply, list, show, preview, pause, resume, trigger, delete, claim, release."),
-    "run": ("rota.cli.run", "List, show, explain, cancel, retry what was fired; read its output."),
-    "cluster": ("rota.cli.cluster", "Show, rebalance, pause, resume, examine the cluster as a whole."),
+    "job": ("rota.cli.groups", "Apply, list, show, preview, pause, resume, trigger, delete, claim, release."),
+    "run": ("rota.cli.groups", "List, show, explain, cancel, retry what was fired; read its output."),
+    "cluster": ("rota.cli.groups", "Show, rebalance, pause, resume, examine the cluster as a whole."),
     "tenant": ("rota.cli.tenant", "Set, list, remove tenants and their quotas."),
     "limit": ("rota.cli.limit", "Set, list, remove the global limit and those of resources."),
     "alarm": ("rota.cli.alarm", "Set, list, remove who is told of what; test a channel; what was told."),

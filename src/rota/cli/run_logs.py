@@ -9,9 +9,8 @@ import click
 from rota.cli.arguments import RUN_ID
 from rota.cli.format import number
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, say, say_json_line
+from rota.cli.output import PlainStream, as_json, say, say_json_line
 from rota.cli.session import Session, ask
-from rota.cli.terminal import PlainStream
 from rota.control import LogPiece
 from rota.control.shapes.runs import log_shape
 

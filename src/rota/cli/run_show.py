@@ -1,4 +1,4 @@
-"""`rota run list|show`."""
+"""`rota run list|show|explain`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rota.cli.format import arguments, count, cut, duration, key, number, reason
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, facts, say, say_json, table
 from rota.cli.session import Session, ask
-from rota.control import RunDetail, job_name
-from rota.control.shapes.runs import run_detail_shape, run_shape
+from rota.control import Explained, Reason, RunDetail, job_name
+from rota.control.shapes.runs import explained_shape, run_detail_shape, run_shape
 from rota.control.shapes.values import cause, lateness, short
 from rota.model.job import JobName
 from rota.model.plan import RunFilter
@@ -86,11 +86,7 @@ def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool)
 @click.pass_context
 def show(ctx: click.Context, run_id: int) -> None:
     """Show a run: its items and where they are, the attempts that are over, and its history."""
-
-    async def work(session: Session) -> RunDetail:
-        return await session.control.run(run_id)
-
-    detail = ask(ctx, work)
+    detail = ask(ctx, lambda session: session.control.run(run_id))
     if as_json(ctx):
         say_json(run_detail_shape(detail))
     else:
@@ -153,16 +149,19 @@ def _head(detail: RunDetail) -> str:
 
 
 def _item_row(detail: RunDetail, item: Item, head: str) -> tuple[str | Text, ...]:
-    place = f"{item.task}[{item.index}]" if item.index else item.task
     named = {"ARGUMENTS": lambda: cut(arguments(item.info)), "NUMBER": lambda: number(item) or "-"}
     return (
         str(item.id),
-        named.get(head, lambda: place)(),
+        named.get(head, lambda: _place(item))(),
         coloured(detail.state_of(item)),
         detail.node_of(item) or "-",
         short(item.start_by_at),
         cut(item.message or item.result or "") or "-",
     )
+
+
+def _place(it: Item | Reason) -> str:
+    return f"{it.task}[{it.index}]" if it.index else it.task
 
 
 def _show_attempts(detail: RunDetail) -> None:
@@ -206,3 +205,39 @@ def _say_more(number: int, noun: str) -> None:
 def _details(data: Mapping[str, object]) -> str:
     """What an event says; why there is a run, and its key, is told above."""
     return ", ".join(f"{name}={value}" for name, value in data.items() if name not in ("cause", "key"))
+
+
+@click.command(cls=Command)
+@click.argument("run_id", metavar="ID", type=RUN_ID)
+@click.pass_context
+def explain(ctx: click.Context, run_id: int) -> None:
+    """Say, for every item of a run that has not ended, what it waits for or where it runs.
+
+    Of a run that has failed: why."""
+    told = ask(ctx, lambda session: session.control.explain(run_id))
+    if as_json(ctx):
+        say_json(explained_shape(told))
+        return
+    facts([("run", str(run_id)), ("state", coloured(told.run.state))])
+    say()
+    _show_reasons(told)
+
+
+def _show_reasons(told: Explained) -> None:
+    if not told.reasons:
+        say("none of its items is live; the run ends in a moment")
+        return
+    for it in told.reasons:
+        if it.item_id is None:
+            say(it.text)
+    items = [it for it in told.reasons if it.item_id is not None]
+    if not items:
+        return
+    numbered = any(number(it) for it in items)
+    heads = ["ITEM", "NUMBER" if numbered else "TASK", "WHY"]
+    table(heads, [_reason_row(it, numbered=numbered) for it in items[:SHOWN_MAX]])
+    _say_more(len(items), "item")
+
+
+def _reason_row(it: Reason, *, numbered: bool) -> tuple[str, ...]:
+    return str(it.item_id), (number(it) or "-") if numbered else _place(it), it.text

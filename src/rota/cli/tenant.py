@@ -11,7 +11,7 @@ from rota.cli.format import count, limit_words, rate_words
 from rota.cli.lazy import Group
 from rota.cli.output import as_json, said, say, say_json, table
 from rota.cli.session import Session, ask
-from rota.control import KEEP, QuotaState, Removed
+from rota.control import KEEP, QuotaState
 from rota.control.shapes.limits import limit_shape, quota_shape, removed_shape
 from rota.errors import InvalidInput
 from rota.model.work import Limit
@@ -47,11 +47,7 @@ def set_(ctx: click.Context, name: str, quota: str, cap: Any, weight: int | None
 @click.pass_context
 def list_(ctx: click.Context) -> None:
     """List the quotas of all tenants. Each with what is ready and what runs of it."""
-
-    async def work(session: Session) -> list[QuotaState]:
-        return await session.control.quotas()
-
-    found = ask(ctx, work)
+    found = ask(ctx, lambda session: session.control.quotas())
     if as_json(ctx):
         say_json([quota_shape(it) for it in found])
         return
@@ -82,10 +78,7 @@ def remove(ctx: click.Context, name: str, quota: str | None, cancel: bool) -> No
         _remove_quota(ctx, name, quota, cancel=cancel)
         return
 
-    async def work(session: Session) -> Removed:
-        return await session.control.remove_tenant(name, cancel=cancel)
-
-    done = ask(ctx, work)
+    done = ask(ctx, lambda session: session.control.remove_tenant(name, cancel=cancel))
     text = f"tenant {name} is removed, with {count(len(done.quotas), 'quota')}"
     if done.ended or done.asked:
         text += f"; {count(done.ended, 'item')} cancelled, {done.asked} asked to stop"
@@ -96,8 +89,5 @@ def _remove_quota(ctx: click.Context, name: str, quota: str, *, cancel: bool) ->
     if cancel:
         raise InvalidInput.of("--cancel", "cancels the runs of a whole tenant; leave out --quota")
 
-    async def work(session: Session) -> Limit:
-        return await session.control.remove_quota(name, quota)
-
-    ask(ctx, work)
+    ask(ctx, lambda session: session.control.remove_quota(name, quota))
     said(ctx, {"tenant": name, "quotas": [quota]}, f"quota {quota} of tenant {name} is removed")
