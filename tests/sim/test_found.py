@@ -24,9 +24,8 @@ from rota.loops.scheduler import Scheduler
 from rota.loops.signals import Signals
 from rota.model.cluster import Handover, Peer
 from rota.model.node import Joined, NewNode
-from rota.sim.clocks import HostClock
 from rota.sim.history import History
-from rota.sim.loop import SimClock, SimLoop, dice, simulate
+from rota.sim.loop import HostClock, SimClock, SimLoop, dice, simulate
 from rota.sim.node import SCHEDULER
 from rota.sim.plan import Mode, Placement, draw
 from rota.sim.runner import SimRunner

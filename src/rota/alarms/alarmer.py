@@ -4,25 +4,35 @@
     one at a time:     watch the levels ──> ask the rules whom each alarm concerns ──> send what is due
 
 Nothing here is in the way of anything else: what a node notices is kept in memory until the store takes it, and
-channels run in tasks of their own.
+messages are sent in tasks of their own:
+
+    due ──take (fenced, for a while)──> on its way ──arrived, or not──> kept until written ──> settled
+
+A channel that hangs or fails keeps only its own rule waiting. If this process dies between sending and writing, the
+message is sent once more when its time is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from rota.alarms.delivery import Deliverer
-from rota.alarms.describer import AlarmDescriber
+import structlog
+
 from rota.alarms.levels import LevelWatcher
 from rota.alarms.pending import PendingAlarms
-from rota.alarms.rules import chosen, due, late_after_s
-from rota.errors import StoreUnavailable
+from rota.alarms.rules import Parcel, again_s, chosen, due, late_after_s
+from rota.alarms.words import AlarmFacts, described, exhausted, failing
+from rota.errors import StoreUnavailable, Undelivered
 from rota.loops.duty import Duty
 from rota.loops.loop import Loop
 from rota.loops.outage import Outage
 from rota.loops.store_time import StoreTime
-from rota.model.alarm import AlarmRule
+from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Settled
+from rota.model.plan import JobFilter
+from rota.model.run import Run
+from rota.model.states import ItemState, JobState
 from rota.ports import Clock, Courier, Store
 
 LOOK_S = 2.0
@@ -31,6 +41,16 @@ IDLE_S = 5.0
 CLOCK_S = 60.0
 """How long a reading of the store's clock is carried on."""
 SORT_MAX = 200
+DETAILS_MAX = 10
+"""Of how many failed runs in one batch it is said why."""
+SENDS_MAX = 16
+CARRY_S = 45.0
+"""How long a channel may take, whatever it promises."""
+LEASE_S = 60.0
+"""For how long nobody else sends what this node has taken."""
+CLOSE_S = 3.0
+
+log = structlog.get_logger()
 
 
 class Alarmer(Loop):
@@ -125,3 +145,94 @@ class Alarmer(Loop):
         if ready.next_at is None:
             return LOOK_S
         return min(LOOK_S, max((ready.next_at - pending.now).total_seconds(), 0.05))
+
+
+class AlarmDescriber:
+    """Reads what alarms are about, and gives them their scopes and words."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def described(self, alarms: Sequence[Alarm]) -> list[Alarm]:
+        """The same alarms with their scopes and words, and those that follow from them (these have no id yet)."""
+        vague = [it for it in alarms if it.scope is None]
+        if not vague:
+            return list(alarms)
+        read = await self._read(vague)
+        told = [described(it, read) for it in vague]
+        more = [found for it in told for found in (exhausted(it, read), failing(it)) if found is not None]
+        return [*(described(it, read) for it in alarms), *more]
+
+    async def _read(self, alarms: Sequence[Alarm]) -> AlarmFacts:
+        runs = await self._store.runs_of(sorted({it.run_id for it in alarms if it.run_id is not None}))
+        job_ids = tuple(sorted({it.job_id for it in alarms if it.job_id}))
+        wanted = JobFilter(ids=job_ids, states=tuple(JobState), limit=max(len(job_ids), 1))
+        failed = [run for run in runs if any(it.run_id == run.id and it.kind is AlarmKind.RUN_FAILED for it in alarms)]
+        versions = sorted({(run.job_id, run.version) for run in failed if run.job_id})
+        return AlarmFacts(
+            jobs={job.id: job for job in await self._store.jobs(wanted)} if job_ids else {},
+            runs={run.id: run for run in runs},
+            definitions=await self._store.definitions(versions) if versions else {},
+            messages={run.id: await self._why(run) for run in failed[:DETAILS_MAX]},
+        )
+
+    async def _why(self, run: Run) -> str:
+        """What the first item that failed has said."""
+        items = await self._store.items(run.id)
+        return next((it.message for it in items if it.state is ItemState.FAILED and it.message), "")
+
+
+class Deliverer:
+    """Sends messages by the courier, and keeps what became of each until the store has taken it."""
+
+    def __init__(self, store: Store, courier: Courier, *, wake: Callable[[], None]) -> None:
+        self._store = store
+        self._courier = courier
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._settled: list[Settled] = []
+        self._wake = wake
+        """Called when there is something to write."""
+        self.sent = 0
+        """Messages that arrived."""
+
+    async def send(self, parcels: Sequence[Parcel], rules: Mapping[str, AlarmRule]) -> None:
+        """Begin with what may begin: of each rule one at a time, and not too many in all."""
+        for parcel in parcels:
+            rule = rules[parcel.message.rule]
+            if rule.name in self._under_way or len(self._under_way) >= SENDS_MAX:
+                continue
+            if await self._store.take_deliveries(parcel.deliveries, lease_s=LEASE_S):
+                self._under_way[rule.name] = asyncio.create_task(self._carry(rule, parcel))
+
+    async def settle(self) -> None:
+        """Write what became of messages. What could not be written is kept."""
+        settled = tuple(self._settled)
+        await self._store.settle_deliveries(settled)
+        del self._settled[: len(settled)]
+
+    async def close(self) -> None:
+        """Let what is under way end, for a moment. What does not, is sent by another node later."""
+        tasks = list(self._under_way.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _carry(self, rule: AlarmRule, parcel: Parcel) -> None:
+        try:
+            async with asyncio.timeout(CARRY_S):
+                answer = await self._courier.send(rule, parcel.message)
+            self._settled.append(Settled(deliveries=parcel.deliveries, answer=answer, arrived=True))
+            self.sent += 1
+        except (Undelivered, TimeoutError) as error:
+            self._fail(rule, parcel, str(error) or "no answer in time")
+        finally:
+            del self._under_way[rule.name]
+            self._wake()
+
+    def _fail(self, rule: AlarmRule, parcel: Parcel, reason: str) -> None:
+        tries = max(it.tries for it in parcel.deliveries) + 1
+        pause_s = again_s(tries)
+        log.warning("alarm.undelivered", rule=rule.name, reason=reason, tries=tries, again_in_s=pause_s)
+        self._settled.append(Settled(deliveries=parcel.deliveries, answer=reason, arrived=False, again_s=pause_s))

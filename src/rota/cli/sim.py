@@ -15,10 +15,9 @@ from rota.cli.progress import Progress
 from rota.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rota.sim.many import Sum
     from rota.sim.plan import Scenario
     from rota.sim.scale import Moved
-    from rota.sim.verdict import Case, Verdict
+    from rota.sim.verdict import Case, Sum, Verdict
 
 SHOWN_MAX = 5
 """How many failing seeds are shown with their smallest plans: each costs some dozens of simulations."""
@@ -74,8 +73,7 @@ def run(
 @click.pass_context
 def scale(ctx: click.Context, nodes: int, jobs: int, plot: Path | None) -> None:
     """What a join, a leave and a crash cost under each placement, by the product's own functions."""
-    from rota.sim.plot import picture
-    from rota.sim.scale import SAMPLE, compared
+    from rota.sim.scale import SAMPLE, compared, picture
 
     found = compared(nodes, jobs)
     if plot is not None:
@@ -115,7 +113,7 @@ def _one(ctx: click.Context, case: Case, only: str | None) -> int:
 
 
 def _many(ctx: click.Context, cases: Iterator[Case], wanted: int, processes: int | None) -> int:
-    from rota.sim.many import processors, summed, verdicts
+    from rota.sim.verdict import processors, summed, verdicts
     from rota.wiring import system_clock
 
     clock = system_clock()

@@ -27,10 +27,9 @@ from rota.loops.placer.participation import Participation
 from rota.model.cluster import Peer
 from rota.model.node import PingAnswer, Place
 from rota.node import Parts, Ports, Tuning, build
-from rota.sim.clocks import HostClock
 from rota.sim.history import History
 from rota.sim.link import Failures, SimHost, SimLink
-from rota.sim.loop import SimLoop, dice
+from rota.sim.loop import HostClock, SimLoop, dice
 from rota.sim.plan import PlannedFault, Scenario
 from rota.sim.remote import remote_coordinator, remote_store
 from rota.sim.runner import SimRunner

@@ -18,9 +18,8 @@ from rota.model.run import LogKey
 from rota.model.states import Outcome
 from rota.model.work import Attempt, AttemptEnd
 from rota.ports import Listener, LogStore
-from rota.sim.clocks import HostClock
 from rota.sim.history import Attempted, History
-from rota.sim.loop import Dice, ScheduledCall, SimLoop
+from rota.sim.loop import Dice, HostClock, ScheduledCall, SimLoop
 
 LOOK_S = 0.2
 """How often a switch looks at the clock."""

@@ -23,10 +23,9 @@ from rota.model.states import ItemState
 from rota.model.trigger import Every, Schedule
 from rota.model.value import decode
 from rota.model.work import GLOBAL, Backoff, Limit, Rate, Retry, quota_limit
-from rota.sim.clocks import StoreClock
 from rota.sim.history import History, HostWindow, Line, StuckItem, Survey
 from rota.sim.link import SimLink, at_once
-from rota.sim.loop import SimClock, SimLoop, dice, simulate
+from rota.sim.loop import SimClock, SimLoop, StoreClock, dice, simulate
 from rota.sim.node import SimNode
 from rota.sim.plan import CALM_S, SECONDS, SWAPPED_S, FaultKind, Mode, PlannedFault, Scenario, SimJob
 from rota.sim.surroundings import KeptDefinitions, Network

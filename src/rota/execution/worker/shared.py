@@ -1,6 +1,7 @@
 """A worker that runs several items of one task at a time: coroutines in its event loop, plain functions in threads.
 
-The context variable of the printing code says to which item output belongs.
+The context variable of the printing code says to which item output belongs. The time of an attempt counts from its
+start, so a thread reports starts while a coroutine blocks the loop.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import inspect
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -26,7 +28,6 @@ from rota.execution.worker.clock import monotonic
 from rota.execution.worker.functions import Functions
 from rota.execution.worker.item import WorkerItem
 from rota.execution.worker.leftovers import OWN, Leftovers
-from rota.execution.worker.start_reporter import StartReporter
 from rota.execution.worker.stdio import Outputs, OutputText, flush_c
 from rota.execution.worker_protocol import LOOP, PIECE, THREAD, AttemptOrder, Orders, Setup, WorkerTask
 
@@ -35,6 +36,43 @@ PRINTED_S = 1.0
 
 _decode = msgspec.msgpack.Decoder(Orders).decode
 _item: ContextVar[WorkerItem | None] = ContextVar("rota_item", default=None)
+PATIENCE_S = 0.02
+"""How long the loop may take to report a start itself before this thread does."""
+
+
+class StartReporter:
+    """A thread that reports what the loop did not report in time. It sleeps while everything is reported."""
+
+    def __init__(self, has_unreported: Callable[[], bool], report: Callable[[], None]) -> None:
+        self._has_unreported = has_unreported
+        self._report = report
+        self._wake = threading.Event()
+        self._pause = threading.Event()
+        self._is_idle = True
+        threading.Thread(target=self._run, name="rota-starts", daemon=True).start()
+
+    def watch(self) -> None:
+        """Wake the thread: a start waits to be reported."""
+        if self._is_idle:
+            self._is_idle = False
+            self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            self._watch()
+
+    def _watch(self) -> None:
+        """Report what is still unreported after each pause; return when nothing is."""
+        while not self._pause.wait(PATIENCE_S):
+            if not self._has_unreported():
+                self._is_idle = True
+                # An item may have started after the check and before the flag was set.
+                if not self._has_unreported():
+                    return
+                self._is_idle = False
+            self._report()
 
 
 class SharedWorker:
