@@ -20,7 +20,7 @@ from rota.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
     from rota.definitions.loaded import Loaded
-    from rota.execution.isolation import SweepReport
+    from rota.execution.isolation.sweeping import SweepReport
     from rota.execution.runner import ProcessRunner
     from rota.loops.advertiser import HostFacts
     from rota.loops.identity import Identity
@@ -133,7 +133,7 @@ def courier(config: Config, clock: Clock, control: Control) -> Courier:
 
 async def sweep(config: Config) -> SweepReport:
     """Clear what earlier executors left on this host."""
-    from rota.execution.isolation import sweep as swept
+    from rota.execution.isolation.sweeping import sweep as swept
 
     return await swept(state_dir(config))
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 
-from rota.execution.isolation import PROMISES, BoundaryKind
+from rota.execution.isolation.promises import PROMISES, BoundaryKind
 from tests.execution.isolation.rig import SHAPES, SITE, STAY_IN_GROUP, Rig, wait_until
 from tests.portable.ground import Ground
 

@@ -38,10 +38,10 @@ _SETTINGS = {
     implied="start",
     lazy={
         "start": ("rota.cli.node", "Run one node of a cluster, until it is told to stop."),
-        "list": ("rota.cli.node_show", "List the nodes of the cluster."),
-        "drain": ("rota.cli.node_drain", "Put nodes on the offline list."),
-        "undrain": ("rota.cli.node_drain", "Take nodes off it."),
-        "sweep": ("rota.cli.node_show", "Clear what earlier nodes left on this host."),
+        "list": ("rota.cli.nodes", "List the nodes of the cluster."),
+        "drain": ("rota.cli.nodes", "Put nodes on the offline list."),
+        "undrain": ("rota.cli.nodes", "Take nodes off it."),
+        "sweep": ("rota.cli.nodes", "Clear what earlier nodes left on this host."),
     },
 )
 def node() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rota.model.dispatch import Granted
 from rota.model.job import Definition, Task, handler_of
 from rota.model.listener import advertised, is_listener, listener_name
@@ -11,6 +13,8 @@ from rota.model.value import Json, decode
 from rota.model.work import Attempt, AttemptEnd, Work, token_of
 
 ON_START = "on_start"
+_HOW = ("retry", "bounds", "env", "timeout_s", "warn_s", "grace_s", "concurrency")
+"""The fields that a task and an assignment hand on to their attempts as they are."""
 
 
 def may_overlap(end: AttemptEnd, margin_s: float) -> bool:
@@ -23,34 +27,17 @@ def job_attempt(granted: Granted, at_us: int, round_: int, item: Item, run: Run,
     """An attempt at an item of a job's run."""
     task = definition.task(item.task)
     return Attempt(
-        item_id=granted.item_id,
-        attempt=granted.attempt,
-        token=token_of(round_, granted.attempt),
-        run_id=granted.run_id,
+        **_given(granted, at_us, round_, item, task),
         job_id=granted.job_id,
-        lane_id=granted.lane_id,
-        round=round_,
-        assigned_at=moment(at_us),
-        failures=granted.failures,
-        losses=granted.losses,
         name=str(definition.full_name),
         tenant=definition.tenant,
-        task=item.task,
-        index=item.index,
         runner=task.runner,
         config=_config(definition, task),
         params={**definition.params, **run.params},
         slot_at=run.slot_at,
         start_by_at=None if run.slot_at is None else item.start_by_at,
         idempotency_key=f"{definition.tenant}/{definition.project}/{definition.name}/{run.key}/{item.task}/{item.index}",
-        retry=task.retry,
-        bounds=task.bounds,
-        env=task.env,
-        timeout_s=task.timeout_s,
-        warn_s=task.warn_s,
-        grace_s=task.grace_s,
         hold_s=task.hold_s,
-        concurrency=task.concurrency,
     )
 
 
@@ -58,36 +45,37 @@ def assigned_attempt(granted: Granted, at_us: int, round_: int, item: Item, work
     """An attempt at an assigned item: its handler does it, or the client is told to."""
     external = work.handler is None
     return Attempt(
-        item_id=granted.item_id,
-        attempt=granted.attempt,
-        token=token_of(round_, granted.attempt),
-        run_id=granted.run_id,
-        lane_id=granted.lane_id,
-        round=round_,
-        assigned_at=moment(at_us),
-        failures=granted.failures,
-        losses=granted.losses,
+        **_given(granted, at_us, round_, item, work),
         name=work.handler if work.call and work.handler else work.tenant,
         tenant=work.tenant,
-        task=item.task,
-        index=item.index,
         runner="python",
         config=_assigned_config(work),
         params=_about(work, item),
         number=None if work.call else item.number,
         info=None if work.call else item.info,
         idempotency_key=f"{work.tenant}/{item.number}",
-        retry=work.retry,
-        bounds=work.bounds,
-        env=work.env,
-        timeout_s=work.timeout_s,
-        warn_s=work.warn_s,
-        grace_s=work.grace_s,
         hold_s=0.0 if external else work.hold_s,
-        concurrency=work.concurrency,
         external=external,
         notify=work.notify,
     )
+
+
+def _given(granted: Granted, at_us: int, round_: int, item: Item, how: Task | Work) -> dict[str, Any]:
+    """What every attempt has: what the round gave, and how its task or assignment wants it executed."""
+    given = {
+        "item_id": granted.item_id,
+        "attempt": granted.attempt,
+        "token": token_of(round_, granted.attempt),
+        "run_id": granted.run_id,
+        "lane_id": granted.lane_id,
+        "round": round_,
+        "assigned_at": moment(at_us),
+        "failures": granted.failures,
+        "losses": granted.losses,
+        "task": item.task,
+        "index": item.index,
+    }
+    return given | {name: getattr(how, name) for name in _HOW}
 
 
 def _assigned_config(work: Work) -> dict[str, Json]:

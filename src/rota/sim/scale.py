@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from math import ceil, log10
 from xml.sax.saxutils import escape
 
+import msgspec
+
 from rota.core.placement.beat import wait_s
 from rota.core.placement.claim import limit
 from rota.core.placement.scope import plan, preferred
@@ -64,15 +66,8 @@ def compared(nodes: int, jobs: int) -> tuple[Moved, ...]:
         reown_s=reown_s,
         operations=operations,
     )
-    plain = Moved(
-        placement="rendezvous hashing",
-        join=joined,
-        leave=left,
-        crash=left,
-        imbalance=imbalance,
-        reown_s=_after(nodes - 1, 1),
-        operations=nodes - 1,
-    )
+    found = {"placement": "rendezvous hashing", "reown_s": _after(nodes - 1, 1), "operations": nodes - 1}
+    plain = msgspec.structs.replace(stable, **found)
     return _claimed(nodes, jobs), *ranges, stable, _beaten(nodes, jobs), plain
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rota.model.cluster import Placement
 from rota.model.value import Value
 from rota.sim.checkers import Violation, check
-from rota.sim.history import Counts
+from rota.sim.history import EFFECTS, Counts
 from rota.sim.plan import Mode, Scenario, draw
 from rota.sim.world import happened
 
@@ -152,18 +152,12 @@ def verdicts(cases: Iterator[Case], wanted: int, processes: int, progress: Progr
 def summed(found: Sequence[Verdict], seconds: float) -> Sum:
     """Add up."""
     valid = [it for it in found if not it.is_void]
-    counts = [it.counts for it in found]
     hashes = "".join(it.hash for it in found)
     return Sum(
         seeds=len(valid),
         violations=sum(len(it.violations) for it in found),
         seeds_per_min=round(len(valid) / max(seconds, 1e-9) * 60, 1),
-        takeovers=sum(it.takeovers for it in counts),
-        expired_leases=sum(it.expired_leases for it in counts),
-        expired_sessions=sum(it.expired_sessions for it in counts),
-        unknown_commits=sum(it.unknown_commits for it in counts),
-        failed_calls=sum(it.failed_calls for it in counts),
-        lost_attempts=sum(it.lost_attempts for it in counts),
+        **{name: sum(getattr(it.counts, name) for it in found) for name in EFFECTS},
         faults=sum(it.faults for it in found),
         void=len(found) - len(valid),
         seconds=round(seconds, 1),

@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rota.coordinators.etcd.address import address_of
 from rota.coordinators.etcd.session import EtcdSession, name_of
-from rota.coordinators.etcd.steps import (
+from rota.coordinators.etcd.watch import Watcher
+from rota.coordinators.etcd.wire import (
     RANGE,
     TXN,
+    Compacted,
+    Done,
+    KeyValue,
+    Op,
+    Range,
+    Ranged,
+    Txn,
     batches,
     claiming,
     deleting,
@@ -26,8 +34,6 @@ from rota.coordinators.etcd.steps import (
     putting,
     written_at,
 )
-from rota.coordinators.etcd.watch import Watcher
-from rota.coordinators.etcd.wire import Compacted, Done, KeyValue, Op, Range, Ranged, Txn
 from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, SessionLost
 from rota.model.entry import Entry, check_keys, check_values
 from rota.ports import Clock

@@ -1,7 +1,7 @@
 """A coordinator on ZooKeeper: claims are ephemeral nodes, and transaction numbers are fences.
 
     coordinator.py      the verbs
-    tree.py, claims.py  what they do to nodes, and how a node is an entry
+    tree.py             what they do to nodes, and how a node is an entry
     links.py            opens links when they are needed, and watches folders for their listeners
     link.py             one session, as asyncio sees it, and what kazoo's errors mean
     wire.py             the same on kazoo's threads

@@ -6,9 +6,9 @@ While a newer node lives the item goes back to the queue, and no retry is used u
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 
 from rota.core.dispatch.versions import is_newer
+from rota.core.lease import is_live
 from rota.model.dispatch import Grant, Granted, ItemEnd
 from rota.model.node import Members, Node
 from rota.model.states import ItemState, Outcome
@@ -20,7 +20,7 @@ PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
 
 def has_reader(members: Members, group: str, version: str) -> bool:
     """Whether a living executor of the group is newer than this release."""
-    return any(_is_alive(it, members.now) and _may_read(it, group, version) for it in members.nodes)
+    return any(is_live(it, members.now) and _may_read(it, group, version) for it in members.nodes)
 
 
 def handed_back(
@@ -49,10 +49,6 @@ def handed_back(
         )
         for it, grant in granted
     ]
-
-
-def _is_alive(node: Node, now: datetime) -> bool:
-    return node.lease_until is not None and node.lease_until > now
 
 
 def _may_read(node: Node, group: str, version: str) -> bool:
