@@ -28,7 +28,7 @@ from rota.sim.history import History
 from rota.sim.loop import HostClock, SimClock, SimLoop, dice, simulate
 from rota.sim.node import SCHEDULER
 from rota.sim.plan import Mode, Placement, draw
-from rota.sim.runner import SimRunner
+from rota.sim.surroundings import SimRunner
 from rota.sim.verdict import Case, verdict
 from rota.storage.memory import MemoryStore
 from tests.factories import PLACE, a_definition, a_node, assigned

@@ -11,15 +11,15 @@ from rota.cli.lazy import Group
     cls=Group,
     lazy={
         "apply": ("rota.cli.job_apply", "Store definitions of files and folders, all or none."),
-        "list": ("rota.cli.job_show", "List the jobs."),
-        "show": ("rota.cli.job_show", "Show one job."),
-        "preview": ("rota.cli.job_show", "Show the next instants of a job."),
-        "pause": ("rota.cli.job_change", "Fire nothing until resumed."),
-        "resume": ("rota.cli.job_change", "Fire again, from now on."),
-        "trigger": ("rota.cli.job_change", "Start a run now."),
-        "delete": ("rota.cli.job_change", "Forget jobs; their history stays."),
-        "claim": ("rota.cli.job_change", "Give a job to a scheduler."),
-        "release": ("rota.cli.job_change", "End the claim of a job's owner."),
+        "list": ("rota.cli.jobs", "List the jobs."),
+        "show": ("rota.cli.jobs", "Show one job."),
+        "preview": ("rota.cli.jobs", "Show the next instants of a job."),
+        "pause": ("rota.cli.jobs", "Fire nothing until resumed."),
+        "resume": ("rota.cli.jobs", "Fire again, from now on."),
+        "trigger": ("rota.cli.jobs", "Start a run now."),
+        "delete": ("rota.cli.jobs", "Forget jobs; their history stays."),
+        "claim": ("rota.cli.jobs", "Give a job to a scheduler."),
+        "release": ("rota.cli.jobs", "End the claim of a job's owner."),
     },
 )
 def job() -> None:
@@ -32,12 +32,12 @@ def job() -> None:
 @click.group(
     cls=Group,
     lazy={
-        "list": ("rota.cli.run_show", "List runs."),
-        "show": ("rota.cli.run_show", "Show one run, its items and attempts."),
-        "explain": ("rota.cli.run_show", "Say why a run waits."),
+        "list": ("rota.cli.runs", "List runs."),
+        "show": ("rota.cli.runs", "Show one run, its items and attempts."),
+        "explain": ("rota.cli.runs", "Say why a run waits."),
         "logs": ("rota.cli.run_logs", "Print what a run printed; -f goes on while it runs."),
-        "cancel": ("rota.cli.run_change", "Stop runs."),
-        "retry": ("rota.cli.run_change", "Run an ended run again."),
+        "cancel": ("rota.cli.runs", "Stop runs."),
+        "retry": ("rota.cli.runs", "Run an ended run again."),
     },
 )
 def run() -> None:
@@ -47,12 +47,12 @@ def run() -> None:
 @click.group(
     cls=Group,
     lazy={
-        "show": ("rota.cli.cluster_show", "Show the schedulers, and who has how many jobs."),
-        "rebalance": ("rota.cli.cluster_change", "Share the jobs out evenly."),
-        "pause": ("rota.cli.cluster_change", "Fire nothing, of all or of a tenant or project."),
-        "resume": ("rota.cli.cluster_change", "Fire again."),
-        "doctor": ("rota.cli.cluster_doctor", "Look for what is wrong or weak, and repair what is safe."),
-        "dump": ("rota.cli.cluster_doctor", "Write down all that matters, without secrets, for others to look at."),
+        "show": ("rota.cli.cluster", "Show the schedulers, and who has how many jobs."),
+        "rebalance": ("rota.cli.cluster", "Share the jobs out evenly."),
+        "pause": ("rota.cli.cluster", "Fire nothing, of all or of a tenant or project."),
+        "resume": ("rota.cli.cluster", "Fire again."),
+        "doctor": ("rota.cli.cluster", "Look for what is wrong or weak, and repair what is safe."),
+        "dump": ("rota.cli.cluster", "Write down all that matters, without secrets, for others to look at."),
     },
 )
 def cluster() -> None:

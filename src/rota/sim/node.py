@@ -32,8 +32,7 @@ from rota.sim.link import Failures, SimHost, SimLink
 from rota.sim.loop import HostClock, SimLoop, dice
 from rota.sim.plan import PlannedFault, Scenario
 from rota.sim.remote import remote_coordinator, remote_store
-from rota.sim.runner import SimRunner
-from rota.sim.surroundings import KeptDefinitions, MemoryLogs, Network, NotingCourier, SimHostFacts
+from rota.sim.surroundings import KeptDefinitions, MemoryLogs, Network, NotingCourier, SimHostFacts, SimRunner
 from rota.sim.witness import WitnessStore
 
 SESSION_S = 6.0
