@@ -6,7 +6,6 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -277,6 +276,8 @@ def _lines(it: Finding) -> list[tuple[str | Text, str]]:
 def dump(ctx: click.Context, output: Path | None) -> None:
     """Write configuration, schedulers, nodes, limits, queues and the last events as one JSON. Secrets are masked, and
     hosts and addresses have other names: the same host the same name everywhere in it."""
+    from importlib import metadata  # it takes long to import, and only this command needs it
+
     found = {name: "***" if it.setting.is_secret and it.value else it.value for name, it in settings(ctx).items()}
 
     whole = {
