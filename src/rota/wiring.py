@@ -140,8 +140,8 @@ async def sweep(config: Config) -> SweepReport:
 
 async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str]) -> NodeProcess:
     """A whole node: it fires, dispatches, executes, looks after the others, and applies the definitions of `paths`."""
+    from rota.definitions.folder import PATIENCE_S, Watched
     from rota.definitions.loaded import Loaded
-    from rota.definitions.watch import PATIENCE_S, Watched
     from rota.execution.descriptors import raise_limit
     from rota.execution.isolation import state_folder
     from rota.loops.identity import Identity

@@ -15,9 +15,8 @@ from rota.client.options import AlarmOptions, AssignOptions, CalendarOptions, Ta
 from rota.client.task import AsyncTaskFunction, Delayable, TaskFunction
 from rota.definitions import fields
 from rota.definitions.alarm import job_alarms
-from rota.definitions.assignment import NOTICES
+from rota.definitions.assignment import NOTICES, Call, call
 from rota.definitions.calendars import Calendars
-from rota.definitions.calling import Call, call
 from rota.definitions.characters import is_plain
 from rota.definitions.display import shown
 from rota.definitions.job import define

@@ -19,7 +19,7 @@ from rota.model.run import Item
 from rota.model.work import Limit
 
 if TYPE_CHECKING:
-    from rota.definitions.calling import Call
+    from rota.definitions.assignment import Call
 
 T = TypeVar("T")
 
