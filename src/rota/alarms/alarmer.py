@@ -54,11 +54,11 @@ CARRY_S = 45.0
 LEASE_S = 60.0
 """For how long nobody else sends what this node has taken."""
 CLOSE_S = 3.0
-
-log = structlog.get_logger()
 LOST_S = 5.0
 """What is out of reach for less is a blip."""
 NOTES_MAX = 1000
+
+log = structlog.get_logger()
 
 
 class PendingAlarms:

@@ -27,9 +27,10 @@ from rota.model.job import JobName
 if TYPE_CHECKING:
     from rich.text import Text
 
+WAIT_S = 60.0
+
 _TENANT = click.option("--tenant", metavar="TENANT", help="Only this tenant. [default: everything]")
 _PROJECT = click.option("--project", metavar="TENANT/PROJECT", help="Only this project of a tenant.")
-WAIT_S = 60.0
 
 Rebalanced = tuple[ClusterFacts, Rebalance, int]
 Examined = tuple[tuple[Finding, ...], tuple[str, ...]]

@@ -26,10 +26,10 @@ FILES_MAX = 10_000
 YAML_ENDINGS = (".yaml", ".yml")
 ENDINGS = (*YAML_ENDINGS, ".py")
 AT_A_TIME = 2
-T = TypeVar("T")
 PATIENCE_S = 5.0
 """How long a node waits for one file among others."""
 
+T = TypeVar("T")
 Mark = tuple[str, int, int, int]
 """A file as a look from outside sees it: path, time of its last change, size, inode."""
 

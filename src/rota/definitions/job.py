@@ -22,10 +22,11 @@ from rota.model.value import Json, canonical
 
 TASK = "main"
 """The name of the one task of a job."""
-_dollar = re.compile(r"\$(?:\{(?P<name>[^{}]*)\}|(?P<literal>\$))?")
 TRIGGERS = ("cron", "every_s", "delay_s", "once_at", "window", "endless")
 ZONED = ("cron", "window", "endless")
 BESIDE = ("start_at", "end_at", "jitter_s", "calendar")
+
+_dollar = re.compile(r"\$(?:\{(?P<name>[^{}]*)\}|(?P<literal>\$))?")
 
 
 def define(

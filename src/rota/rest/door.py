@@ -31,13 +31,13 @@ BACKLOG = 32
 QUEUE = 1024
 """How many more the kernel lets wait for that: whom it turns away comes again only after a second."""
 HEAD_MAX = 16 * 1024
-
-log = structlog.get_logger()
 CONNECTIONS_MAX = 128
 DESCRIPTORS = CONNECTIONS_MAX + 2 * BACKLOG
 """How many the port takes at most: those that were just taken in, or cut off, count until the loop's next turn."""
 WAIT_S = 10.0
 """How long a connection may go without a whole request."""
+
+log = structlog.get_logger()
 
 
 class Connections:

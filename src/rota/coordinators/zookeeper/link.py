@@ -25,6 +25,13 @@ from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavail
 
 WINDOW = 128
 """How many requests may be on their way: kazoo is woken through a pipe that holds few more, and then blocks."""
+_NOES = {
+    kazoo.NoNodeError: No.MISSING,
+    kazoo.NodeExistsError: No.EXISTS,
+    kazoo.BadVersionError: No.CHANGED,
+    kazoo.NotEmptyError: No.HAS_CHILDREN,
+    kazoo.NoChildrenForEphemeralsError: No.BELOW_CLAIM,
+}
 _BYSTANDERS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
 """What the deeds of a transaction are answered that were not at fault."""
 
@@ -210,15 +217,6 @@ class Link:
 
 def _node(data: bytes, stat: Any) -> Znode:
     return Znode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
-
-
-_NOES = {
-    kazoo.NoNodeError: No.MISSING,
-    kazoo.NodeExistsError: No.EXISTS,
-    kazoo.BadVersionError: No.CHANGED,
-    kazoo.NotEmptyError: No.HAS_CHILDREN,
-    kazoo.NoChildrenForEphemeralsError: No.BELOW_CLAIM,
-}
 
 
 def answer_of(error: Exception) -> No:

@@ -33,11 +33,11 @@ from rota.execution.worker_protocol import LOOP, PIECE, THREAD, AttemptOrder, Or
 
 PRINTED_S = 1.0
 """How long output may wait in the worker."""
+PATIENCE_S = 0.02
+"""How long the loop may take to report a start itself before a thread does."""
 
 _decode = msgspec.msgpack.Decoder(Orders).decode
 _item: ContextVar[WorkerItem | None] = ContextVar("rota_item", default=None)
-PATIENCE_S = 0.02
-"""How long the loop may take to report a start itself before this thread does."""
 
 
 class StartReporter:
