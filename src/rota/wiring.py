@@ -62,11 +62,11 @@ def open_coordinator(config: CoordinatorConfig, store: Store, clock: Clock) -> C
     """Make a client of the coordinator that is configured; by default the store's own database. Nothing is sent yet."""
     scheme = config.url.partition("://")[0]
     if scheme == "zookeeper":
-        from rota.coordinators.zookeeper import ZooKeeperCoordinator
+        from rota.coordinators.zookeeper.coordinator import ZooKeeperCoordinator
 
         return ZooKeeperCoordinator(config.url, clock, namespace=config.namespace, ttl_s=config.session_s)
     if scheme == "etcd":
-        from rota.coordinators.etcd import EtcdCoordinator
+        from rota.coordinators.etcd.coordinator import EtcdCoordinator
 
         return EtcdCoordinator(config.url, clock, namespace=config.namespace, ttl_s=config.session_s)
     if config.url:

@@ -15,7 +15,8 @@ import aiohttp
 import pytest
 
 from rota.clock import SystemClock
-from rota.coordinators.etcd import EtcdCoordinator, coordinator, gateway
+from rota.coordinators.etcd import coordinator, gateway
+from rota.coordinators.etcd.coordinator import EtcdCoordinator
 from rota.coordinators.etcd.wire import Range, Ranged
 from rota.coordinators.recipes.election import LEADER, Election
 from rota.errors import CoordinatorRefused, CoordinatorUnavailable, InvalidInput, SessionLost

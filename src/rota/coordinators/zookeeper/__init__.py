@@ -9,7 +9,3 @@
 
 It needs ZooKeeper 3.6 or later, for watches that stay.
 """
-
-from rota.coordinators.zookeeper.coordinator import ZooKeeperCoordinator
-
-__all__ = ["ZooKeeperCoordinator"]
