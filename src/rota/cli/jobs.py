@@ -139,16 +139,15 @@ def _show_job(job: Job, runs: Sequence[Run], holds: Sequence[Hold], now: datetim
     )
     if runs:
         say("\nlatest runs")
-        table(["RUN", "STATE", "REASON", "DUE"], [_run_row(run) for run in runs])
+        table(
+            ["RUN", "STATE", "REASON", "DUE"],
+            [(str(it.id), coloured(it.state), reason(it), short(it.due_at)) for it in runs],
+        )
 
 
 def _told(alarm: JobAlarm) -> str:
     kinds = ", ".join(map(str, alarm.kinds)) or "all"
     return f"{kinds} to {channel_words(alarm.channel)}"
-
-
-def _run_row(run: Run) -> tuple[str | Text, ...]:
-    return str(run.id), coloured(run.state), reason(run), short(run.due_at)
 
 
 def _refuse_bad_word(field: str, word: str | None) -> None:

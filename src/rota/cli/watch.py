@@ -77,7 +77,7 @@ def render(seen: Picture, width: int, height: int) -> RenderableType:
 
 
 def _header(seen: Picture) -> RenderableType:
-    made = _grid()
+    made = Table.grid(expand=True, padding=(0, 2, 0, 0))
     made.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     made.add_column(no_wrap=True, justify="right")
     reach = Text("out of reach", style="bold red") if seen.trouble else Text("reachable", style="green")
@@ -172,10 +172,6 @@ def _short_line(line: str) -> str:
     """A log line without its date and the parts of its seconds."""
     first = line.split("\n", 1)[0]
     return f"{first[11:19]} {first[28:]}"
-
-
-def _grid() -> Table:
-    return Table.grid(expand=True, padding=(0, 2, 0, 0))
 
 
 def _table() -> Table:

@@ -20,7 +20,7 @@ from rota.definitions.display import one_line
 from rota.definitions.loaded import Loaded, joined
 from rota.definitions.yaml import read_yaml
 from rota.errors import InvalidInput, Problem
-from rota.model.job import SOURCE_MAX, Definition, file_source
+from rota.model.job import SOURCE_MAX, file_source
 
 FILES_MAX = 10_000
 YAML_ENDINGS = (".yaml", ".yml")
@@ -66,7 +66,8 @@ async def load_file(file: Path, today: date, timeout_s: float = TIMEOUT_S) -> Lo
         return _shown(await collect(file, today=today, timeout_s=timeout_s))
     try:
         async with asyncio.timeout(timeout_s):
-            return Loaded(await in_thread(lambda: _read_yaml_file(file, today)), ())
+            text = await in_thread(lambda: read_plain(file, SIZE_MAX + 1))
+            return Loaded(await in_thread(lambda: read_yaml(text, file=_name(file), today=today)), ())
     except TimeoutError:
         return Loaded((), (problem(file, f"could not be read within {timeout_s:g} s"),))
     except InvalidInput as error:
@@ -74,10 +75,6 @@ async def load_file(file: Path, today: date, timeout_s: float = TIMEOUT_S) -> Lo
     except OSError as error:
         reason = f"cannot be read: {error.strerror}" if error.errno else str(error.strerror)
         return Loaded((), (problem(file, reason),))
-
-
-def _read_yaml_file(file: Path, today: date) -> tuple[Definition, ...]:
-    return read_yaml(read_plain(file, SIZE_MAX + 1), file=_name(file), today=today)
 
 
 def _find(path: Path) -> tuple[list[Path], list[Problem]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from rota.definitions.display import Path, field_text
@@ -56,7 +56,7 @@ class Report:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What was found, in the order of the lines; where there are none, in the order in which it was found."""
-        return tuple(sorted(_without_doubles(self._found), key=lambda problem: problem.line or 0))
+        return tuple(sorted(dict.fromkeys(self._found), key=lambda problem: problem.line or 0))
 
     def raise_if_any(self) -> None:
         if self._found:
@@ -68,7 +68,3 @@ class Report:
             if path[:end] in self._lines:
                 return self._lines[path[:end]]
         return None
-
-
-def _without_doubles(problems: Iterable[Problem]) -> Iterable[Problem]:
-    return dict.fromkeys(problems)

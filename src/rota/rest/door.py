@@ -203,13 +203,10 @@ def _bound(wanted: Listen) -> socket.socket:
     host, port, asked = wanted
     try:
         both = host == "::" and socket.has_dualstack_ipv6()  # all addresses means those of IPv4, too
-        return socket.create_server((host, port), backlog=BACKLOG, family=_family(host), dualstack_ipv6=both)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), backlog=BACKLOG, family=family, dualstack_ipv6=both)
     except OSError as error:
         if not asked:
             return _bound(Listen(host, 0, asked=True))
         reason = f"{host}:{port} cannot be listened on: {error.strerror or error}"
         raise InvalidInput.of("node.listen", reason) from None
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

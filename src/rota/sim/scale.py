@@ -75,7 +75,8 @@ def _claimed(nodes: int, jobs: int) -> Moved:
     """Who joins is handed its share; what one had is taken by those who have less than theirs. Every scheduler sweeps
     twice: it reads members, jobs, hand-overs and the offline list, claims, and tells its balance."""
     weights = dict.fromkeys(_names(nodes + 1), 1.0)
-    before = targets(dict(_even(nodes, jobs)), dict.fromkeys(_names(nodes), 1.0))
+    even = {name: jobs // nodes + (n < jobs % nodes) for n, name in enumerate(_names(nodes))}
+    before = targets(even, dict.fromkeys(even, 1.0))
     joined = moves({**before, _names(nodes + 1)[-1]: 0}, weights)
     gone, *others = before
     orphans = before[gone]
@@ -174,10 +175,6 @@ def _after(operations: int, steps: int) -> float:
 
 def _names(nodes: int) -> list[str]:
     return [f"node-{n:05}" for n in range(nodes)]
-
-
-def _even(nodes: int, jobs: int) -> list[tuple[str, int]]:
-    return [(name, jobs // nodes + (n < jobs % nodes)) for n, name in enumerate(_names(nodes))]
 
 
 def _plan(names: Sequence[str], jobs: int, strategy: Strategy) -> ScopePlan:

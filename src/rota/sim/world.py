@@ -116,7 +116,8 @@ class World:
         peers = {node.name: node.participation.keeper.peer for node in up if node.participation is not None}
         told = {name: (peer.held, peer.limit) for name, peer in peers.items()}
         untold = [it for node in up for it in self._untold(node)]
-        drained = [node.name for node in up if self._is_drained(node)]
+        listed = {it.host for it in self._history.drained if it.at_s <= self._loop.time() < it.until_s}
+        drained = [node.name for node in up if node.name in listed]
         busy = sorted(at_once(self._store.busy_jobs(jobs)))
         names = [node.name for node in up]
         self._history.seen.append(Survey(self._loop.time(), owners, told, names, untold, drained, busy))
@@ -130,9 +131,6 @@ class World:
             yield f"{LIVE}/{node.name} says {peer}"
         if listed is None:
             yield f"{ALL}/{node.name} is missing"
-
-    def _is_drained(self, node: SimNode) -> bool:
-        return any(it.host == node.name and it.at_s <= self._loop.time() < it.until_s for it in self._history.drained)
 
     def _count_takeovers(self) -> None:
         """Jobs that were fired by another than before, because that one could not."""
@@ -158,7 +156,7 @@ class World:
             node.crash()
 
     def _begin(self, fault: PlannedFault) -> None:
-        self._say(str(fault))
+        self._history.lines.append(Line(self._loop.time(), str(fault)))
         if fault.kind in self._acts:
             self._acts[fault.kind](self, fault)
             return
@@ -273,9 +271,6 @@ class World:
         FaultKind.DRIFT: _drift,
         FaultKind.STEP_STORE: _step_store,
     }
-
-    def _say(self, text: str) -> None:
-        self._history.lines.append(Line(self._loop.time(), text))
 
 
 async def _insist(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:

@@ -69,7 +69,8 @@ class Entries:
         self._next = self._locked_counter()
         found = self._conn.execute(_sessions(self._dialect), {"own": self._own}).all()
         self._now_us = int(found[0].now)
-        over = self._over([row.id for row in found if row.id is not None and not _lives(row.until_at, self._now_us)])
+        sessions = [row for row in found if row.id is not None]
+        over = self._over([it.id for it in sessions if not 0 < it.until_at - self._now_us <= AHEAD_US])
         self.end(over)
         self.has_session = self._own is not None and self._own in {row.id for row in found}.difference(over)
 
@@ -227,10 +228,6 @@ def _shown(dialect: Dialect, *columns: Any) -> Select[Any]:
     now = dialect.statement_now_us()
     lasting = or_(E.session_id.is_(None), and_(S.until_at > now, S.until_at <= now + AHEAD_US))
     return select(*columns).select_from(source).where(lasting)
-
-
-def _lives(until_us: int, now_us: int) -> bool:
-    return now_us < until_us <= now_us + AHEAD_US
 
 
 def _is_over(now: Any) -> ColumnElement[bool]:

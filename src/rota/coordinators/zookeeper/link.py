@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from threading import Thread
 from typing import Any, Protocol
 
@@ -71,7 +72,7 @@ class Link:
         """Whether the server has said that the session is over."""
         self.number = 0
         """The session, as ZooKeeper counts them; 0 before there is one."""
-        self._client = ZooKeeperClient(address, ttl_s, self._told, self._heard)
+        self._client = ZooKeeperClient(address, ttl_s, partial(self._tell, self._became), self._heard)
         self._client.start_async()
 
     @property
@@ -184,9 +185,6 @@ class Link:
     def _tell(self, call: Callable[..., None], *args: Any) -> None:
         with suppress(RuntimeError):  # the loop has been closed: nobody is left to tell
             self._loop.call_soon_threadsafe(call, *args)
-
-    def _told(self, state: Any, number: int) -> None:
-        self._tell(self._became, state, number)
 
     def _became(self, state: Any, number: int) -> None:
         if self.is_over:

@@ -98,7 +98,7 @@ class Rounds:
         self.is_cut_off = False
         room = Room(self._limits, self._running, now_us, self._date_starts(now_us))
         given: list[Given] = []
-        heads = [self._head(lane_id, room) for lane_id in self._lanes_waiting()]
+        heads = [self._head(lane_id, room) for lane_id in list(self._heaps) if self._skip_dead(lane_id)]
         heapq.heapify(heads)
         starved = False
         while heads and len(given) < batch_max and room.is_open:
@@ -204,9 +204,6 @@ class Rounds:
         for heap in self._heaps.values():
             heapq.heapify(heap)
         heapq.heapify(self._future)
-
-    def _lanes_waiting(self) -> list[int]:
-        return [lane_id for lane_id in list(self._heaps) if self._skip_dead(lane_id)]
 
     def _skip_dead(self, lane_id: int) -> bool:
         """Drop cancelled items from the front of a lane. Returns True if an item is left."""
