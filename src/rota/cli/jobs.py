@@ -22,7 +22,6 @@ from rota.control.shapes.runs import run_shape
 from rota.control.shapes.values import short
 from rota.control.shapes.values import trigger as words_of
 from rota.errors import InvalidInput, NotFound
-from rota.model.alarm import JobAlarm
 from rota.model.cluster import Hold
 from rota.model.job import Definition, Job, JobName
 from rota.model.plan import JobFilter, RunFilter
@@ -120,7 +119,7 @@ def _show_job(job: Job, runs: Sequence[Run], holds: Sequence[Hold], now: datetim
         ("calendar", schedule.calendar.name if schedule.calendar else ""),
         ("params", ", ".join(f"{name}={value!r}" for name, value in made.params.items())),
         ("source", job.source),
-        ("alarms", "; ".join(_told(it) for it in made.alarms)),
+        ("alarms", "; ".join(f"{', '.join(it.kinds) or 'all'} to {channel_words(it.channel)}" for it in made.alarms)),
     ]
     facts(
         [
@@ -143,11 +142,6 @@ def _show_job(job: Job, runs: Sequence[Run], holds: Sequence[Hold], now: datetim
             ["RUN", "STATE", "REASON", "DUE"],
             [(str(it.id), coloured(it.state), reason(it), short(it.due_at)) for it in runs],
         )
-
-
-def _told(alarm: JobAlarm) -> str:
-    kinds = ", ".join(map(str, alarm.kinds)) or "all"
-    return f"{kinds} to {channel_words(alarm.channel)}"
 
 
 def _refuse_bad_word(field: str, word: str | None) -> None:

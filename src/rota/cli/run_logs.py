@@ -58,7 +58,8 @@ class _Printer:
         if self._last != piece.item.id:
             self.close()
         if piece.of > 1 and self._last != piece.item.id:
-            say(f"[item {piece.item.id}{_named(piece)}, attempt {piece.attempt or '-'}]", flush=True)
+            item = f"item {piece.item.id} {number(piece.item)}".rstrip()
+            say(f"[{item}, attempt {piece.attempt or '-'}]", flush=True)
         self._last = piece.item.id
         if piece.data:
             self._write(piece.data)
@@ -81,11 +82,6 @@ class _Printer:
     def _say(self, text: str) -> None:
         sys.stdout.flush()
         say(text, file=sys.stderr, flush=True)
-
-
-def _named(piece: LogPiece) -> str:
-    given = number(piece.item)
-    return f" {given}" if given else ""
 
 
 class _JsonPrinter:

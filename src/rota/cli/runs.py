@@ -235,12 +235,9 @@ def _show_reasons(told: Explained) -> None:
         return
     numbered = any(number(it) for it in items)
     heads = ["ITEM", "NUMBER" if numbered else "TASK", "WHY"]
-    table(heads, [_reason_row(it, numbered=numbered) for it in items[:SHOWN_MAX]])
+    shown = items[:SHOWN_MAX]
+    table(heads, [(str(it.item_id), (number(it) or "-") if numbered else _place(it), it.text) for it in shown])
     _say_more(len(items), "item")
-
-
-def _reason_row(it: Reason, *, numbered: bool) -> tuple[str, ...]:
-    return str(it.item_id), (number(it) or "-") if numbered else _place(it), it.text
 
 
 @click.command(cls=Command)

@@ -17,7 +17,7 @@ from rota.execution.kinds.kind import EMPTY
 from rota.execution.kinds.registry import KINDS
 from rota.model.alarm import JobAlarm
 from rota.model.job import Definition, JobName, Misfire, MisfirePolicy, Overlap, OverlapPolicy, Task
-from rota.model.trigger import Calendar, Cron, Delay, Endless, Every, Manual, Once, Rule, Schedule, Window
+from rota.model.trigger import Cron, Delay, Endless, Every, Manual, Once, Rule, Schedule, Window
 from rota.model.value import Json, canonical
 
 TASK = "main"
@@ -113,8 +113,7 @@ def _what(names: tuple[str, ...], data: dict[str, Any], report: Report) -> _What
     if not given:
         report.add((), f"says nothing to run; give it one of {listed(names)}")
         return None
-    for key in given[1:]:
-        report.add((key,), f"{given[0]} is given too; only one of {listed(names)} is allowed")
+    _refuse_several(given, names, report)
     found = [_What(key, config) for key in given if (config := _config(key, data[key], report.within(key))) is not None]
     return found[0] if found else None
 
@@ -191,7 +190,9 @@ def _schedule(
     given = [key for key in data if key in TRIGGERS]
     _refuse_several(given, TRIGGERS, report)
     _refuse_without(given, data, report)
-    calendar = _calendar(shape, calendars, report)
+    calendar = None
+    if shape.calendar is not None:
+        calendar = calendars.find(shape.calendar, shape.zone, report.within("calendar"))
     if len(given) > 1:
         return None
     try:
@@ -225,12 +226,6 @@ def _refuse_without(given: list[str], data: dict[str, Any], report: Report) -> N
         for key in BESIDE:
             if key in data:
                 report.add((key,), f"goes only with a trigger ({listed(TRIGGERS)}), and there is none")
-
-
-def _calendar(shape: JobShape, calendars: Calendars, report: Report) -> Calendar | None:
-    if shape.calendar is None:
-        return None
-    return calendars.find(shape.calendar, shape.zone, report.within("calendar"))
 
 
 def _rule(shape: JobShape, zone: str) -> Rule | None:

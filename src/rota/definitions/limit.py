@@ -56,8 +56,4 @@ def _split(text: str) -> tuple[int, float]:
         raise ValueError(f"must be starts and seconds like 10/60, not {shown(text)}") from None
 
 
-def _optional_cap(value: object) -> int | None:
-    return None if value is None else _cap(value)
-
-
-_READERS = {"cap": _optional_cap, "weight": _weight, "rate": rate_of}
+_READERS = {"cap": lambda value: None if value is None else _cap(value), "weight": _weight, "rate": rate_of}

@@ -141,9 +141,10 @@ def _hashed(nodes: int, jobs: int) -> tuple[int, int, float]:
     if share < 1:
         loads = list(Counter(dice(nodes, "throws").choices(range(nodes - 1), k=jobs)).values())
     else:
-        left = dict.fromkeys(names[1:], 1.0)
-        loads = list(Counter(preferred(job_id, left) for job_id in sample).values())
-    return round(joined / share), _mean_leave(owners, nodes, share), _ratio(loads, jobs, nodes - 1)
+        others = dict.fromkeys(names[1:], 1.0)
+        loads = list(Counter(preferred(job_id, others) for job_id in sample).values())
+    left = len(owners) / nodes  # the mean of all, for the sample has only a few of each
+    return round(joined / share), round(left / share), _ratio(loads, jobs, nodes - 1)
 
 
 def _taken(sample: Sequence[int], owners: Sequence[str | None]) -> int:
@@ -153,11 +154,6 @@ def _taken(sample: Sequence[int], owners: Sequence[str | None]) -> int:
         for joiner in (f"joiner-{n}" for n in range(JOINERS))
         for job_id, owner in zip(sample, owners, strict=True)
     )
-
-
-def _mean_leave(owners: Sequence[str | None], nodes: int, share: float) -> int:
-    """What one takes along that leaves: the mean of all, for the sample has only a few of each."""
-    return round(len(owners) / nodes / share)
 
 
 def _planning(nodes: int) -> tuple[int, float]:
