@@ -74,6 +74,7 @@ class AsyncClient:
 
     async def assign(
         self,
+        /,
         tenant: str,
         numbers: Sequence[str],
         infos: Sequence[Any] | None = None,
