@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from rota.definitions.loaded import Loaded
 from rota.errors import Undelivered
@@ -30,6 +30,9 @@ from rota.ports import Clock, Listener, LogStore
 from rota.sim.history import Attempted, History, Sent
 from rota.sim.link import SimHost
 from rota.sim.loop import Dice, HostClock, ScheduledCall, SimLoop
+
+if TYPE_CHECKING:
+    from rota.sim.node import SimNode
 
 PROBE_S = 1.5
 """How long a node waits for the answer of another one."""
@@ -220,25 +223,13 @@ class SimHostFacts:
         return {}
 
 
-class Answering(Protocol):
-    """A node as the others reach it."""
-
-    @property
-    def is_up(self) -> bool: ...
-
-    @property
-    def host(self) -> SimHost: ...
-
-    def answer(self) -> PingAnswer: ...
-
-
 class Network:
     """The way between the nodes. A process that is gone refuses at once; a host that stands still does not answer."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Answering] = {}
+        self._nodes: dict[str, SimNode] = {}
 
-    def add(self, address: str, node: Answering) -> None:
+    def add(self, address: str, node: SimNode) -> None:
         self._nodes[address] = node
 
     async def probe(self, address: str, asking: SimHost, clock: Clock) -> PingAnswer | None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import Thread
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kazoo import exceptions as kazoo
 from kazoo.protocol.states import KeeperState, ZnodeStat
@@ -23,6 +23,9 @@ from rota.coordinators.zookeeper.address import ZooKeeperAddress
 from rota.coordinators.zookeeper.tree import No, Znode, session_name
 from rota.coordinators.zookeeper.wire import ZooKeeperClient
 from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, SessionLost
+
+if TYPE_CHECKING:
+    from rota.coordinators.zookeeper.links import Links
 
 WINDOW = 128
 """How many requests may be on their way: kazoo is woken through a pipe that holds few more, and then blocks."""
@@ -37,26 +40,10 @@ _BYSTANDERS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
 """What the deeds of a transaction are answered that were not at fault."""
 
 
-class Keeper(Protocol):
-    """Who wants to know of a link."""
-
-    def came_up(self, link: Link) -> None:
-        """It is connected, perhaps again: its watches are gone, and changes may have been missed."""
-
-    def was_cut(self) -> None:
-        """The connection was lost; the session may live."""
-
-    def went_over(self, link: Link) -> None:
-        """Its session is over."""
-
-    def heard(self, paths: Collection[str]) -> None:
-        """Nodes that are watched have changed."""
-
-
 class Link:
     """One session. It belongs to the event loop that it was made in, and connects by itself."""
 
-    def __init__(self, address: ZooKeeperAddress, ttl_s: float, keeper: Keeper) -> None:
+    def __init__(self, address: ZooKeeperAddress, ttl_s: float, keeper: Links) -> None:
         self._loop = asyncio.get_running_loop()
         self._keeper = keeper
         self._window = asyncio.Semaphore(WINDOW)

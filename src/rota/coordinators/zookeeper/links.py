@@ -90,6 +90,7 @@ class Links:
             link.discard()
 
     def came_up(self, link: Link) -> None:
+        """It is connected, perhaps again: its watches are gone, and changes may have been missed."""
         self._note(link.ttl_s)
         if self._cut:
             self._cut = False
@@ -98,19 +99,21 @@ class Links:
             self._watch(link, folder)
 
     def was_cut(self) -> None:
+        """The connection was lost; the session may live."""
         if not self._closed:
             self._cut = True
             log.warning("the connection to ZooKeeper was lost")
 
     def went_over(self, link: Link) -> None:
-        """A client that listens needs another link at once; any other when it next asks for something. None is opened
-        for one that failed by itself, which might well do so again."""
+        """Its session is over. A client that listens needs another link at once; any other when it next asks for
+        something. None is opened for one that failed by itself, which might well do so again."""
         if link is self._link:
             self._link = None
             if link.ended and self._listeners.folders:
                 self._open()
 
     def heard(self, paths: Collection[str]) -> None:
+        """Nodes that are watched have changed."""
         self._listeners.heard(key for path in paths if (key := self._tree.key(path)) is not None)
 
     def _open(self) -> Link:
