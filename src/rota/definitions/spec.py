@@ -33,13 +33,9 @@ PAUSE_S_MAX = 31 * DAY_S
 RESOURCES_MAX = 20
 
 Name = Annotated[str, validator(fields.name)]
-Title = Annotated[str, validator(fields.title(TITLE_MAX))]
-CronText = Annotated[str | None, validator(fields.text(CRON_MAX))]
-EndlessText = Annotated[str | None, validator(fields.text(ENDLESS_MAX))]
 ZoneName = Annotated[str | None, validator(fields.text(ZONE_MAX))]
-KeyText = Annotated[str | None, validator(fields.text(KEY_MAX))]
 ShortText = Annotated[str, validator(fields.text(100))]
-Params = Annotated[dict[str, Any] | None, validator(params.params)]
+Params = Annotated[dict[str, Any] | None, validator(params.params)]  # at the field, `params` would be the field
 Seconds = Annotated[float | None, validator(fields.seconds)]
 Moment = Annotated[datetime | None, validator(times.instant)]
 Alarms = Annotated[tuple[JobAlarm, ...] | None, validator(alarm.job_alarms)]
@@ -103,7 +99,7 @@ class OverlapShape(Shape):
     policy: Annotated[OverlapPolicy, validator(fields.choice(OverlapPolicy))] = OverlapPolicy.FORBID
     live_max: Annotated[int, validator(fields.whole(1, 10_000))] = 1
     queue_max: Annotated[int, validator(fields.whole(1, 10_000))] = 1
-    key: KeyText = None
+    key: Annotated[str | None, validator(fields.text(KEY_MAX))] = None
 
 
 class BackoffShape(Shape):
@@ -154,13 +150,13 @@ class ExecutionShape(Shape):
 class JobShape(ExecutionShape):
     """All keys of a job but the one that says what runs, which is the name of a kind of task."""
 
-    title: Title = ""
-    cron: CronText = None
+    title: Annotated[str, validator(fields.title(TITLE_MAX))] = ""
+    cron: Annotated[str | None, validator(fields.text(CRON_MAX))] = None
     every_s: Seconds = None
     delay_s: Seconds = None
     once_at: Moment = None
     window: Annotated[WindowShape | None, BeforeValidator(_mapping)] = None
-    endless: EndlessText = None
+    endless: Annotated[str | None, validator(fields.text(ENDLESS_MAX))] = None
     zone: ZoneName = None
     start_at: Moment = None
     end_at: Moment = None
