@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import click
 from rota.cli.arguments import LIMIT, names_of, params_of
 from rota.cli.format import channel_words, count, reason, relative
 from rota.cli.lazy import Command, Seconds
-from rota.cli.output import as_json, coloured, facts, said, say, say_json, table
+from rota.cli.output import as_json, coloured, confirm, facts, said, say, say_json, table
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
 from rota.control import Shift, Transfer, job_name
@@ -251,8 +250,7 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
         if not as_json(ctx):
             for name in wanted:
                 say(await _consequence(session, name))
-        if not (yes or as_json(ctx)) and sys.stdin.isatty() and sys.stdout.isatty():
-            click.confirm(f"Delete {count(len(wanted), 'job')}?", abort=True)
+        confirm(ctx, f"Delete {count(len(wanted), 'job')}?", yes=yes)
         return await session.control.delete(wanted)
 
     _tell(ctx, ask(ctx, work))

@@ -111,6 +111,12 @@ def said(ctx: click.Context, value: object, text: str) -> None:
         say(text)
 
 
+def confirm(ctx: click.Context, question: str, *, yes: bool) -> None:
+    """Ask a person at a terminal, unless the answer was given before. A no ends the command."""
+    if not yes and not as_json(ctx) and sys.stdin.isatty() and sys.stdout.isatty():
+        click.confirm(question, abort=True)
+
+
 def coloured(word: str) -> Text:
     from rich.text import Text
 
