@@ -79,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "errors",
     },
     "testing": {"client"},
-    "virtual": set(),
+    "virtual": {"ports", "model"},
     "control": {"alarms.rules", "coordinators.recipes", "definitions", "core", "ports", "model", "errors"},
     "rest": {"control", "config", "model", "errors"},
     "version": set(),

@@ -53,7 +53,7 @@ from rota.model.work import Attempt, AttemptEnd
 from rota.node import Ports, Tuning, build
 from rota.ports import Clock, Listener, Store
 from rota.storage.memory import MemoryStore
-from rota.virtual import VirtualClock, VirtualLoop
+from rota.virtual import VirtualClock, VirtualHost, VirtualLoop
 
 T = TypeVar("T")
 
@@ -229,31 +229,6 @@ def _item(attempt: Attempt) -> WorkerItem:
     return WorkerItem(order, task)
 
 
-class KitHost:
-    """What the node of a kit asks of its host (`HostFacts`): nothing is known, and nothing is busy."""
-
-    address = ""
-    skew_s = None
-
-    def place(self) -> Place:
-        return NOWHERE
-
-    def is_gone(self, place: Place) -> bool:
-        return False
-
-    def cpu(self) -> float:
-        return 0.0
-
-    def memory(self) -> float:
-        return 0.0
-
-    def kinds(self) -> tuple[str, ...]:
-        return ()
-
-    def promises(self, boundary: str) -> dict[str, str]:
-        return {}
-
-
 class KitApps:
     """What the node of a kit can call (`Apps`)."""
 
@@ -279,7 +254,7 @@ class Engine:
             store=self.store,
             clock=clock,
             identity=Identity(NAME),
-            host=KitHost(),
+            host=VirtualHost("", self._runner),
             runner=self._runner,
             apps=KitApps(functions),
         )

@@ -195,34 +195,6 @@ class SimRunner:
         self._arm()
 
 
-class SimHostFacts:
-    """What a simulated node asks of its host (`HostFacts`): nothing but its attempts keeps it busy."""
-
-    skew_s = None
-
-    def __init__(self, address: str, runner: SimRunner) -> None:
-        self.address = address
-        self._runner = runner
-
-    def place(self) -> Place:
-        return self._runner.here()
-
-    def is_gone(self, place: Place) -> bool:
-        return self._runner.gone(place)
-
-    def cpu(self) -> float:
-        return 0.0
-
-    def memory(self) -> float:
-        return 0.0
-
-    def kinds(self) -> tuple[str, ...]:
-        return ()
-
-    def promises(self, boundary: str) -> dict[str, str]:
-        return {}
-
-
 class Network:
     """The way between the nodes. A process that is gone refuses at once; a host that stands still does not answer."""
 
