@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from rota.client.asynchronous import AsyncClient
     from rota.client.client import Client
     from rota.client.context import Context, StaleToken, Stopped, Told, current, fence
-    from rota.client.handle import Handle, MapHandle
-    from rota.client.task import AsyncTaskFunction, TaskFunction
+    from rota.client.task import AsyncTaskFunction, Handle, MapHandle, TaskFunction
     from rota.client.view import RunView
 
 __all__ = [
@@ -53,7 +52,7 @@ _HOMES = {
     "AsyncClient": "asynchronous",
     "Client": "client",
     "RunView": "view",
-    **dict.fromkeys(("Handle", "MapHandle"), "handle"),
+    **dict.fromkeys(("Handle", "MapHandle"), "task"),
     **dict.fromkeys(("AsyncTaskFunction", "TaskFunction"), "task"),
     **dict.fromkeys(("Context", "StaleToken", "Stopped", "Told", "current", "fence"), "context"),
 }

@@ -18,7 +18,7 @@ from rota.alarms.alarmer import Alarmer
 from rota.alarms.levels import LevelWatcher
 from rota.config import Config
 from rota.control import Action, Control, sources_of
-from rota.core.placement.score import busy
+from rota.core.placement.beat import busy
 from rota.definitions.loaded import Loaded
 from rota.loops.ability_reporter import AbilityReporter
 from rota.loops.advertiser import Advertiser, Apps, HostFacts, SetApps

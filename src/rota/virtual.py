@@ -1,4 +1,5 @@
-"""Virtual time: an event loop that jumps to its next timer instead of sleeping, and the clock that goes with it.
+"""Virtual time: an event loop that jumps to its next timer instead of sleeping, the clock that goes with it, and the
+host of a node that lives in it.
 
 Time is a whole number of microseconds, so that instants that are equal on paper are equal here. Nothing that waits for
 the outside world may run on such a loop.
@@ -13,6 +14,9 @@ from contextvars import Context
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
+
+from rota.model.node import Place
+from rota.ports import Runner
 
 
 class Deadlock(Exception):
@@ -94,3 +98,31 @@ class _JumpingSelector(selectors.SelectSelector):
         if timeout > 0:
             self._jump(timeout)
         return []
+
+
+class VirtualHost:
+    """What a node in virtual time asks of its host (`HostFacts`): its runner knows the place, and nothing is busy."""
+
+    skew_s = None
+
+    def __init__(self, address: str, runner: Runner) -> None:
+        self.address = address
+        self._runner = runner
+
+    def place(self) -> Place:
+        return self._runner.here()
+
+    def is_gone(self, place: Place) -> bool:
+        return self._runner.gone(place)
+
+    def cpu(self) -> float:
+        return 0.0
+
+    def memory(self) -> float:
+        return 0.0
+
+    def kinds(self) -> tuple[str, ...]:
+        return ()
+
+    def promises(self, boundary: str) -> dict[str, str]:
+        return {}

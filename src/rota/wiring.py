@@ -21,7 +21,7 @@ from rota.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
     from rota.definitions.loaded import Loaded
-    from rota.execution.isolation import SweepReport
+    from rota.execution.isolation.sweeping import SweepReport
     from rota.execution.runner import ProcessRunner
     from rota.loops.advertiser import HostFacts
     from rota.loops.identity import Identity
@@ -63,11 +63,11 @@ def open_coordinator(config: CoordinatorConfig, store: Store, clock: Clock) -> C
     """Make a client of the coordinator that is configured; by default the store's own database. Nothing is sent yet."""
     scheme = config.url.partition("://")[0]
     if scheme == "zookeeper":
-        from rota.coordinators.zookeeper import ZooKeeperCoordinator
+        from rota.coordinators.zookeeper.coordinator import ZooKeeperCoordinator
 
         return ZooKeeperCoordinator(config.url, clock, namespace=config.namespace, ttl_s=config.session_s)
     if scheme == "etcd":
-        from rota.coordinators.etcd import EtcdCoordinator
+        from rota.coordinators.etcd.coordinator import EtcdCoordinator
 
         return EtcdCoordinator(config.url, clock, namespace=config.namespace, ttl_s=config.session_s)
     if config.url:
@@ -134,15 +134,15 @@ def courier(config: Config, clock: Clock, control: Control) -> Courier:
 
 async def sweep(config: Config) -> SweepReport:
     """Clear what earlier executors left on this host."""
-    from rota.execution.isolation import sweep as swept
+    from rota.execution.isolation.sweeping import sweep as swept
 
     return await swept(state_dir(config))
 
 
 async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str]) -> NodeProcess:
     """A whole node: it fires, dispatches, executes, looks after the others, and applies the definitions of `paths`."""
+    from rota.definitions.folder import PATIENCE_S, Watched
     from rota.definitions.loaded import Loaded
-    from rota.definitions.watch import PATIENCE_S, Watched
     from rota.execution.descriptors import raise_limit
     from rota.execution.isolation import state_folder
     from rota.loops.identity import Identity

@@ -3,7 +3,7 @@
 import pytest
 
 from rota.definitions.display import field_text
-from rota.definitions.document import read_yaml
+from rota.definitions.yaml import read_yaml
 from rota.errors import InvalidInput, Problem
 from tests.bad_input.corpus import CORPUS
 from tests.bad_input.entry import TODAY, Entry, as_yaml

@@ -23,8 +23,7 @@ from aiosmtpd.controller import Controller
 from rota.clock import SystemClock
 from rota.config import CoordinatorConfig
 from rota.control import Control
-from rota.coordinators.recipes.handover import key_of, write_handover
-from rota.coordinators.recipes.peers import read_peer
+from rota.coordinators.recipes.scheduler_entries import handover_key, read_peer, write_handover
 from rota.core.placement.claim import limit
 from rota.model.cluster import Handover
 from rota.model.trigger import Cron
@@ -143,7 +142,7 @@ class Stage:
         jobs = sorted((await self.balance()).held[giver])[:count]
         self.give(jobs, receiver)
         value = write_handover({job_id: Handover(to=receiver) for job_id in jobs})
-        assert await self.coordinator.put(key_of(giver), value, version=0) is not None
+        assert await self.coordinator.put(handover_key(giver), value, version=0) is not None
         await self.until(lambda it: set(jobs) <= it.held[receiver], f"{receiver} to get {jobs}")
 
     async def balance(self) -> Balance:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete
 from rota.clock import SystemClock
 from rota.config import PlacementConfig
 from rota.control import Control, Finding
-from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
+from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, write_handover
 from rota.core.define import Apply
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.loops.placer.claim import ClaimPlacer
@@ -229,7 +229,7 @@ async def test_a_rebalance_is_shown_first_and_adds_to_what_is_on_its_way(town: T
     await town.jobs(8)
     await town.says("a", range(1, 9))
     await town.says("b")
-    await town.desk.put(key_of("a"), write_handover({8: Handover(to="b", force=True)}))
+    await town.desk.put(handover_key("a"), write_handover({8: Handover(to="b", force=True)}))
     _, plan = await town.control.cluster.rebalance(dry_run=True)
     assert (plan.before, plan.after, len(plan.shifts)) == ({"a": 8, "b": 0}, {"a": 4, "b": 4}, 3)
     (entry,) = await town.desk.read("handover")
@@ -345,7 +345,7 @@ async def test_the_doctor_finds_what_is_wrong_and_repairs_what_is_safe(town: Tow
     await town.jobs(3)
     await town.says("a", range(1, 3), held=2)
     await town.says("b", range(3, 4), held=5)
-    await town.desk.put(key_of("gone"), write_handover({1: Handover(to="a"), 3: Handover(to="a")}))
+    await town.desk.put(handover_key("gone"), write_handover({1: Handover(to="a"), 3: Handover(to="a")}))
     town.desk.ttl_s = 0.1
     before = found_by(await town.control.doctor.findings())
     assert {("few_schedulers", ""), ("wrong_belief", "b"), ("stale_handover", "gone")} <= before

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rota.core.advance import Advance
-from rota.core.dispatch.board import Rounds, State, plain_round
+from rota.core.dispatch.board import Rounds
 from rota.model.cluster import Drain, Role
 from rota.model.dispatch import Granted, Ready, Round, Seated, Target
 from rota.model.moment import micros
@@ -28,6 +28,7 @@ from rota.transactions.members import advertise, drain, leave, retire, undrain
 from rota.transactions.round import dispatch
 from tests.contract.conftest import Open
 from tests.factories import HANDLER, a_node, a_start, an_end, assigned, given, in_order, together
+from tests.oracles.dispatch import State, plain_round
 
 
 def quota(tenant: str, cap: int | None, **fields: Any) -> Limit:

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from rota.cli.view import Picture, render
+from rota.cli.watch import Picture, render
 from rota.model.job import Job
 from rota.model.run import Run
 from rota.model.states import Cause, RunState, SkipReason

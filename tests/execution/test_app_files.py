@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.definitions.watch import Watched
+from rota.definitions.folder import Watched
 from tests.execution.harness import Rig, rig, write_app
 
 APP = """

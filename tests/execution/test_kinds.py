@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rota.definitions.document import read_yaml
 from rota.definitions.report import Report
+from rota.definitions.yaml import read_yaml
 from rota.errors import InvalidInput
 from rota.execution.kinds.registry import KINDS
 from rota.model.job import Definition, handler_of

@@ -13,7 +13,10 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (500, resource.getrlimit(resource.RLI
 
 from rota.clock import SystemClock  # noqa: E402 - it looks at its limits when it is loaded
 from rota.execution import descriptors  # noqa: E402
-from rota.execution.isolation import CannotStart, ProcessTree, ProcessTrees, TreeSpec  # noqa: E402
+from rota.execution.isolation.errors import CannotStart  # noqa: E402
+from rota.execution.isolation.process_tree import ProcessTree  # noqa: E402
+from rota.execution.isolation.process_trees import ProcessTrees  # noqa: E402
+from rota.execution.isolation.tree_order import TreeSpec  # noqa: E402
 
 OPEN = "import os\nfor n in range(200):\n  try: os.fstat(n)\n  except OSError: continue\n  print(n)"
 PATIENCE_S = 30

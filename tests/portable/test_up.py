@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from rota.execution.isolation import PROMISES
+from rota.execution.isolation.promises import PROMISES
 from tests.e2e.rig import Home, Process
 from tests.execution.isolation.rig import wait_until
 from tests.portable.ground import Ground

@@ -34,7 +34,7 @@ from rota.model.records import definition_of, item_of
 from rota.model.states import Cause, RunState
 from rota.model.work import Limit
 from rota.sim.plan import Mode
-from rota.sim.runner import SimRunner
+from rota.sim.surroundings import SimRunner
 from rota.sim.witness import WitnessStore
 from rota.transactions import finish as finish_module
 from rota.transactions import rescue as rescue_module

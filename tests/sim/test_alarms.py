@@ -8,8 +8,7 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
-from rota.alarms.alarmer import Alarmer
-from rota.alarms.delivery import LEASE_S
+from rota.alarms.alarmer import LEASE_S, Alarmer
 from rota.alarms.levels import LevelWatcher
 from rota.alarms.rules import TRIES_MAX
 from rota.coordinators.memory import MemoryCoordinator

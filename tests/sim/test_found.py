@@ -10,7 +10,7 @@ import pytest
 
 from rota.config import LeaseConfig, PlacementConfig
 from rota.coordinators.memory import MemoryCoordinator
-from rota.coordinators.recipes.handover import key_of, write_handover
+from rota.coordinators.recipes.scheduler_entries import handover_key, write_handover
 from rota.core.dispatch.board import Rounds
 from rota.errors import CommitUnknown
 from rota.loops.identity import Identity
@@ -25,12 +25,11 @@ from rota.loops.scheduler import Scheduler
 from rota.loops.signals import Signals
 from rota.model.cluster import Handover, Peer
 from rota.model.node import NewNode
-from rota.sim.clocks import HostClock
 from rota.sim.history import History
-from rota.sim.loop import SimClock, SimLoop, dice, simulate
+from rota.sim.loop import HostClock, SimClock, SimLoop, dice, simulate
 from rota.sim.node import SCHEDULER
 from rota.sim.plan import Mode, Placement, draw
-from rota.sim.runner import SimRunner
+from rota.sim.surroundings import SimRunner
 from rota.sim.verdict import Case, verdict
 from rota.storage.memory import MemoryStore
 from rota.transactions.members import join
@@ -168,8 +167,8 @@ def test_what_a_dead_giver_said_does_not_undo_what_a_living_one_says() -> None:
         clock = SimClock(loop, 1)
         realm = MemoryStore(clock, actor="test").realm
         coordinator = MemoryCoordinator(realm, clock, ttl_s=4.0)
-        await coordinator.put(key_of("a"), write_handover({1: Handover(to="b")}))
-        await coordinator.put(key_of("dead"), write_handover({1: Handover(to="a"), 2: Handover(to="a")}))
+        await coordinator.put(handover_key("a"), write_handover({1: Handover(to="b")}))
+        await coordinator.put(handover_key("dead"), write_handover({1: Handover(to="a"), 2: Handover(to="a")}))
         found = await Handovers(coordinator, "a").read({"a", "b"}, owned=())
         assert {job_id: it.to for job_id, it in found.items()} == {1: "b", 2: "a"}
 

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from rota.cli.main import cli
 from rota.core.placement.scope import owner_of
 from rota.model.cluster import Strategy
-from rota.sim.plot import picture
-from rota.sim.scale import Moved, _differing, _plan, _sizes, compared
+from rota.sim.scale import Moved, _differing, _plan, _sizes, compared, picture
 
 HASHED = ("scope, stable", "rendezvous hashing")
 

@@ -8,9 +8,8 @@ import time
 import pytest
 
 from rota.model.cluster import Placement
-from rota.sim.many import processors, summed, verdicts
 from rota.sim.plan import Mode
-from rota.sim.verdict import cases
+from rota.sim.verdict import cases, processors, summed, verdicts
 
 SEEDS = 3000
 

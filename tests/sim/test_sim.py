@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from rota.model.cluster import Placement
-from rota.sim.many import summed
 from rota.sim.plan import CALM_S, SECONDS, FaultKind, Mode, draw
-from rota.sim.verdict import Case, Verdict, cases, shrunk, smallest, verdict
+from rota.sim.verdict import Case, Verdict, cases, shrunk, smallest, summed, verdict
 from tests.sim.mutants import has_no_dead_mans_switch
 
 ROTA = str(Path(sys.executable).with_name("rota"))

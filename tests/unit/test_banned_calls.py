@@ -30,7 +30,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "bench/fleet.py": ({"os.environ"}, "nodes of a benchmark get the settings of the process that starts them"),
     "bench/noop.py": ({"time.time_ns"}, "user code, as far as the product is concerned: it runs in a worker"),
     "execution/worker/clock.py": ({"time.monotonic"}, "the clock of a worker process, into which no port reaches"),
-    "execution/worker/process_state.py": (
+    "execution/worker/leftovers.py": (
         {"os.environ", "os.environb", "time.tzname", "time.timezone", "time.tzset"},
         "what a task has changed in its process is put back after it",
     ),

@@ -1,5 +1,5 @@
 """Alarms: who is told what, and how.
 
-`rules` and `words` decide, without I/O. `alarmer` is the loop; `pending`, `levels`, `describer` and `delivery` are its
-parts. `channels` take messages to people.
+`rules` and `words` decide, without I/O. `alarmer` is the loop that keeps what this node noticed, describes alarms
+and delivers them; `levels` watches what lasts. `channels` take messages to people.
 """

@@ -4,27 +4,42 @@
     one at a time:     watch the levels ──> ask the rules whom each alarm concerns ──> send what is due
 
 Nothing here is in the way of anything else: what a node notices is kept in memory until the store takes it, and
-channels run in tasks of their own.
+messages are sent in tasks of their own:
+
+    due ──take (fenced, for a while)──> on its way ──arrived, or not──> kept until written ──> settled
+
+What a node notices is told by others, in passing: the claimer, the attempts in hand, the loop that asks the store. A
+bounded number is kept, the newest. A channel that hangs or fails keeps only its own rule waiting. If this process dies
+between sending and writing, the message is sent once more when its time is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 
-from rota.alarms.delivery import Deliverer
-from rota.alarms.describer import AlarmDescriber
+import structlog
+
 from rota.alarms.levels import LevelWatcher
-from rota.alarms.pending import PendingAlarms
-from rota.alarms.rules import chosen, due, late_after_s
-from rota.errors import StoreUnavailable
+from rota.alarms.rules import Parcel, again_s, chosen, due, late_after_s
+from rota.alarms.words import AlarmFacts, described, exhausted, failing
+from rota.errors import StoreUnavailable, Undelivered
 from rota.loops.duty import Duty
 from rota.loops.loop import Loop
 from rota.loops.outage import Outage
 from rota.loops.store_time import StoreTime
-from rota.model.alarm import AlarmRule
+from rota.model.alarm import CLUSTER, Alarm, AlarmKind, AlarmRule, Settled
+from rota.model.moment import micros, moment
+from rota.model.plan import JobFilter
+from rota.model.run import Run
+from rota.model.states import ItemState, JobState
+from rota.model.value import Json
+from rota.model.work import Attempt
 from rota.ports import Clock, Courier, Store
-from rota.transactions.alarms import raise_alarms, sort_alarms
+from rota.transactions.alarms import raise_alarms, settle_deliveries, sort_alarms, take_deliveries
 
 LOOK_S = 2.0
 IDLE_S = 5.0
@@ -32,6 +47,108 @@ IDLE_S = 5.0
 CLOCK_S = 60.0
 """How long a reading of the store's clock is carried on."""
 SORT_MAX = 200
+DETAILS_MAX = 10
+"""Of how many failed runs in one batch it is said why."""
+SENDS_MAX = 16
+CARRY_S = 45.0
+"""How long a channel may take, whatever it promises."""
+LEASE_S = 60.0
+"""For how long nobody else sends what this node has taken."""
+CLOSE_S = 3.0
+LOST_S = 5.0
+"""What is out of reach for less is a blip."""
+NOTES_MAX = 1000
+
+log = structlog.get_logger()
+
+
+class PendingAlarms:
+    """Keeps the alarms of one node that are not in the store yet."""
+
+    def __init__(self, clock: Clock, node: str, *, wake: Callable[[], None]) -> None:
+        self._clock = clock
+        self._node = node
+        self._wake = wake
+        self._notes: deque[Alarm] = deque(maxlen=NOTES_MAX)
+        self._away_s: float | None = None
+        self.moment: StoreTime | None = None
+        """The store's clock, as this node knows it."""
+        self.late_s: float | None = None
+        """If somebody wants to know of late starts: of those that are so late."""
+
+    def take(self) -> tuple[Alarm, ...]:
+        """All notes, to be written; they are the caller's now."""
+        notes, self._notes = self._notes, deque(maxlen=NOTES_MAX)
+        return tuple(notes)
+
+    def put_back(self, notes: Sequence[Alarm]) -> None:
+        """They could not be written."""
+        self._notes.extendleft(reversed(notes))
+
+    def acquired(self, held: int, most: int) -> None:
+        """A sweep has won jobs: X is now `held`, M is `most` (A0.2)."""
+        if held > most:
+            text = f"scheduler {self._node} holds {held} jobs, more than {most}: add machines"
+            self._own(AlarmKind.HELD_ABOVE, text, {"held": held, "most": most}, subject=f":{self._clock.token()}")
+
+    def warned(self, attempt: Attempt, message: str) -> None:
+        """An attempt takes longer than it was expected to."""
+        self._about(AlarmKind.LONG_RUN, attempt, f"{attempt.item_id}.{attempt.attempt}", {"message": message})
+
+    def began(self, attempt: Attempt, at_s: float) -> None:
+        """An attempt has begun. If it is the first at its item, and later than somebody bears, that is an alarm."""
+        if self.late_s is None or attempt.attempt != 1 or self.moment is None or attempt.start_by_at is None:
+            return
+        late_s = (self.moment.at_us(at_s) - micros(attempt.start_by_at)) / 1_000_000
+        if late_s > self.late_s:
+            self._about(AlarmKind.LATE_START, attempt, str(attempt.item_id), {"late_s": round(late_s, 1)})
+
+    def coordinator_lost(self) -> None:
+        """A level: it is open until `coordinator_key` ends."""
+        self._own(AlarmKind.COORDINATOR_LOST, f"node {self._node} has lost the coordinator", {}, is_open=True)
+
+    @property
+    def coordinator_key(self) -> str:
+        return f"{AlarmKind.COORDINATOR_LOST}:{self._node}"
+
+    def store_away(self) -> None:
+        """The store did not answer."""
+        self._away_s = self._clock.monotonic() if self._away_s is None else self._away_s
+
+    def store_back(self) -> None:
+        """The store answers. If it was away for long, that is told now, with its end."""
+        away_s, self._away_s = self._away_s, None
+        if away_s is None or self.moment is None or self._clock.monotonic() - away_s < LOST_S:
+            return
+        text = f"node {self._node} had no answer from the store"
+        key, at = f"{AlarmKind.STORE_LOST}:{self._node}:{self._clock.token()}", moment(self.moment.at_us(away_s))
+        lost = Alarm(key=key, kind=AlarmKind.STORE_LOST, at=at, scope=CLUSTER, text=text, data={"node": self._node})
+        self._notes.extend((lost, lost.recovery(self._now())))
+
+    def _own(
+        self, kind: AlarmKind, text: str, data: dict[str, Json], *, subject: str = "", is_open: bool = False
+    ) -> None:
+        said: dict[str, Json] = {**data, "node": self._node}
+        key = f"{kind}:{self._node}{subject}"
+        self._note(Alarm(key=key, kind=kind, at=self._now(), scope=CLUSTER, text=text, is_open=is_open, data=said))
+
+    def _about(self, kind: AlarmKind, attempt: Attempt, subject: str, data: dict[str, Json]) -> None:
+        alarm = Alarm(
+            key=f"{kind}:{subject}",
+            kind=kind,
+            at=self._now(),
+            job_id=attempt.job_id or None,
+            run_id=attempt.run_id,
+            data={**data, "node": self._node},
+        )
+        self._note(alarm)
+
+    def _note(self, alarm: Alarm) -> None:
+        self._notes.append(alarm)
+        self._wake()
+
+    def _now(self) -> datetime:
+        return self._clock.wall() if self.moment is None else self.moment.now()
 
 
 class Alarmer(Loop):
@@ -128,3 +245,95 @@ class Alarmer(Loop):
         if ready.next_at is None:
             return LOOK_S
         return min(LOOK_S, max((ready.next_at - pending.now).total_seconds(), 0.05))
+
+
+class AlarmDescriber:
+    """Reads what alarms are about, and gives them their scopes and words."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def described(self, alarms: Sequence[Alarm]) -> list[Alarm]:
+        """The same alarms with their scopes and words, and those that follow from them (these have no id yet)."""
+        vague = [it for it in alarms if it.scope is None]
+        if not vague:
+            return list(alarms)
+        read = await self._read(vague)
+        told = [described(it, read) for it in vague]
+        more = [found for it in told for found in (exhausted(it, read), failing(it)) if found is not None]
+        return [*(described(it, read) for it in alarms), *more]
+
+    async def _read(self, alarms: Sequence[Alarm]) -> AlarmFacts:
+        runs = await self._store.runs_of(sorted({it.run_id for it in alarms if it.run_id is not None}))
+        job_ids = tuple(sorted({it.job_id for it in alarms if it.job_id}))
+        wanted = JobFilter(ids=job_ids, states=tuple(JobState), limit=max(len(job_ids), 1))
+        failed = [run for run in runs if any(it.run_id == run.id and it.kind is AlarmKind.RUN_FAILED for it in alarms)]
+        versions = sorted({(run.job_id, run.version) for run in failed if run.job_id})
+        return AlarmFacts(
+            jobs={job.id: job for job in await self._store.jobs(wanted)} if job_ids else {},
+            runs={run.id: run for run in runs},
+            definitions=await self._store.definitions(versions) if versions else {},
+            messages={run.id: await self._why(run) for run in failed[:DETAILS_MAX]},
+        )
+
+    async def _why(self, run: Run) -> str:
+        """What the first item that failed has said."""
+        items = await self._store.items(run.id)
+        return next((it.message for it in items if it.state is ItemState.FAILED and it.message), "")
+
+
+class Deliverer:
+    """Sends messages by the courier, and keeps what became of each until the store has taken it."""
+
+    def __init__(self, store: Store, courier: Courier, *, wake: Callable[[], None]) -> None:
+        self._store = store
+        self._courier = courier
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._settled: list[Settled] = []
+        self._wake = wake
+        """Called when there is something to write."""
+        self.sent = 0
+        """Messages that arrived."""
+
+    async def send(self, parcels: Sequence[Parcel], rules: Mapping[str, AlarmRule]) -> None:
+        """Begin with what may begin: of each rule one at a time, and not too many in all."""
+        for parcel in parcels:
+            rule = rules[parcel.message.rule]
+            if rule.name in self._under_way or len(self._under_way) >= SENDS_MAX:
+                continue
+            if await take_deliveries(self._store, parcel.deliveries, lease_s=LEASE_S):
+                self._under_way[rule.name] = asyncio.create_task(self._carry(rule, parcel))
+
+    async def settle(self) -> None:
+        """Write what became of messages. What could not be written is kept."""
+        settled = tuple(self._settled)
+        if settled:
+            await self._store.transact(settle_deliveries, settled)
+        del self._settled[: len(settled)]
+
+    async def close(self) -> None:
+        """Let what is under way end, for a moment. What does not, is sent by another node later."""
+        tasks = list(self._under_way.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _carry(self, rule: AlarmRule, parcel: Parcel) -> None:
+        try:
+            async with asyncio.timeout(CARRY_S):
+                answer = await self._courier.send(rule, parcel.message)
+            self._settled.append(Settled(deliveries=parcel.deliveries, answer=answer, arrived=True))
+            self.sent += 1
+        except (Undelivered, TimeoutError) as error:
+            self._fail(rule, parcel, str(error) or "no answer in time")
+        finally:
+            del self._under_way[rule.name]
+            self._wake()
+
+    def _fail(self, rule: AlarmRule, parcel: Parcel, reason: str) -> None:
+        tries = max(it.tries for it in parcel.deliveries) + 1
+        pause_s = again_s(tries)
+        log.warning("alarm.undelivered", rule=rule.name, reason=reason, tries=tries, again_in_s=pause_s)
+        self._settled.append(Settled(deliveries=parcel.deliveries, answer=reason, arrived=False, again_s=pause_s))

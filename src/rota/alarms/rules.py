@@ -76,7 +76,8 @@ def due(pending: Sequence[Delivery], rules: Mapping[str, AlarmRule], now: dateti
     """Put together what came within the time of its rule; it is due when that is over, and not while it rests."""
     parcels: list[Parcel] = []
     later: list[datetime] = []
-    ordered = sorted((it for it in pending if it.rule in rules), key=_place)
+    known = (it for it in pending if it.rule in rules)
+    ordered = sorted(known, key=lambda it: (it.rule, it.alarm.kind, it.alarm.at, it.alarm.id))
     for (name, _), group in groupby(ordered, key=lambda it: (it.rule, it.alarm.kind)):
         for batch, ready_at in _windows(list(group), rules[name]):
             if ready_at <= now:
@@ -121,10 +122,6 @@ def levels(known: Sequence[Alarm], present: Sequence[Alarm], over: Iterable[str]
     """Compare the open levels with what is the case: `present` with its keys, `over` what is known to be no more."""
     open_keys, keys = {it.key for it in known}, {it.key for it in present}
     return Levels([it for it in present if it.key not in open_keys], sorted((open_keys & set(over)) - keys))
-
-
-def _place(it: Delivery) -> tuple[str, str, datetime, int]:
-    return it.rule, it.alarm.kind, it.alarm.at, it.alarm.id
 
 
 def _windows(group: Sequence[Delivery], rule: AlarmRule) -> Iterable[tuple[list[Delivery], datetime]]:

@@ -105,27 +105,24 @@ def unowned_alarm(job_id: int, at: datetime, unowned_s: float) -> Alarm:
 
 
 def _disconnected(node: Node) -> Alarm:
-    return Alarm(
-        key=_node_key(node),
-        kind=AlarmKind.NODE_DISCONNECTED,
-        at=node.left_at or node.joined_at,
-        scope=CLUSTER,
-        text=f"node {node.joined.name} is disconnected",
-        is_open=True,
-        data={"node": node.joined.name},
-    )
+    return _node_alarm(node, _node_key(node), node.left_at or node.joined_at, "is disconnected", {})
 
 
 def _unable(node: Node) -> Alarm:
     """It lives, but nothing can run there: as good as gone for those who wait."""
+    why = node.joined.digests[UNABLE]
+    return _node_alarm(node, _unable_key(node), node.joined_at, f"cannot execute anything: {why}", {"why": why})
+
+
+def _node_alarm(node: Node, key: str, at: datetime, text: str, more: Mapping[str, str]) -> Alarm:
     return Alarm(
-        key=_unable_key(node),
+        key=key,
         kind=AlarmKind.NODE_DISCONNECTED,
-        at=node.joined_at,
+        at=at,
         scope=CLUSTER,
-        text=f"node {node.joined.name} cannot execute anything: {node.joined.digests[UNABLE]}",
+        text=f"node {node.joined.name} {text}",
         is_open=True,
-        data={"node": node.joined.name, "why": node.joined.digests[UNABLE]},
+        data={"node": node.joined.name, **more},
     )
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rota.cli.lazy import Group, Seconds
 from rota.cli.output import as_json, facts, say_json
+from rota.cli.progress import Progress
 from rota.cli.session import Session, configuration, opened
 from rota.errors import InvalidInput
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from rota.bench.dispatch import DispatchFigures
     from rota.bench.fire import FireFigures
     from rota.bench.phases import DispatchWish
-
-Progress = Callable[[str, int, int], None]
 
 
 @click.group(cls=Group)
@@ -83,8 +80,8 @@ def dispatch(ctx: click.Context, /, **asked: Any) -> None:
         async with opened(config, actor="bench") as session:
             await session.store.migrate()
             await session.store.check()
-            with _shown(session) as progress:
-                return await measure(session.store, config.store.url, session.clock, wish, progress)
+            with Progress(session.clock, "bench") as bar:
+                return await measure(session.store, config.store.url, session.clock, wish, partial(_show, bar))
 
     _say(ctx, asyncio.run(work()))
 
@@ -148,27 +145,9 @@ def _shown_value(value: object) -> str:
 async def _measure(session: Session, jobs: int) -> FireFigures:
     from rota.bench.fire import fire_herd
 
-    with _shown(session) as progress:
-        return await fire_herd(session.store, session.clock, jobs, progress)
+    with Progress(session.clock, "bench") as bar:
+        return await fire_herd(session.store, session.clock, jobs, partial(_show, bar))
 
 
-@contextmanager
-def _shown(session: Session) -> Iterator[Progress]:
-    """A bar for people; nothing for programs."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, of: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True, get_time=session.clock.monotonic) as bars:
-        tasks: dict[str, object] = {}
-
-        def progress(what: str, done: int, of: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=of)
-            bars.update(tasks[what], completed=done)  # type: ignore[arg-type]
-
-        yield progress
+def _show(bar: Progress, what: str, done: int, of: int) -> None:
+    bar.say(f"{what}, {done} of {of}")

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from rota.cli.output import say
-from rota.cli.terminal import plain_json
+from rota.cli.output import plain_json, say
 from rota.core.masking import without_passwords
 from rota.errors import (
     CoordinatorLost,
@@ -129,15 +128,11 @@ def _usage(error: click.ClickException) -> Fault:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"See: {error.ctx.command_path} --help"
     reason = error.message if isinstance(error, click.BadParameter) and error.message else error.format_message()
-    return Fault(BAD_INPUT, "usage", (Problem(field, _one_line(reason)),), hint)
+    return Fault(BAD_INPUT, "usage", (Problem(field, " ".join(reason.split())),), hint)
 
 
 def _is_without_command(error: click.UsageError) -> bool:
     return isinstance(error, click.exceptions.NoArgsIsHelpError) or error.message == "Missing command."
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, say, say_json, table
+from rota.cli.output import as_json, coloured, confirm, say, say_json, table
 from rota.cli.progress import patiently
 from rota.cli.session import Session, ask
 from rota.control import sources_of
@@ -59,9 +59,10 @@ def apply(
         orphans = await control.jobs.orphans(loaded.definitions, sources, repository_name) if prune else []
         if not as_json(ctx):
             _show([*plan, *orphans])
-        if dry_run or all(it.action == "nothing" for it in [*plan, *orphans]):
+        doing = sum(it.action != "nothing" for it in [*plan, *orphans])
+        if dry_run or not doing:
             return [*plan, *orphans], False
-        _confirm([*plan, *orphans], yes=yes or as_json(ctx))
+        confirm(ctx, f"Apply {doing} of {len(plan) + len(orphans)}?", yes=yes)
         done = await patiently(session.clock, "storing jobs", control.jobs.apply(loaded.definitions, sources))
         await control.jobs.prune(orphans)
         return [*done, *orphans], True
@@ -78,12 +79,6 @@ def _refuse(plan: list[Action]) -> None:
     problems = [Problem(str(it.name), f"{it.reason}; {advice}") for it in plan if it.action == "refuse"]
     if problems:
         raise InvalidInput(problems)
-
-
-def _confirm(plan: list[Action], *, yes: bool) -> None:
-    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        doing = sum(it.action != "nothing" for it in plan)
-        click.confirm(f"Apply {doing} of {len(plan)}?", abort=True)
 
 
 def _show(plan: list[Action]) -> None:

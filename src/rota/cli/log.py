@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from rota.cli.terminal import plain, plain_json
+from rota.cli.output import plain, plain_json
 from rota.core.masking import HIDDEN, is_secret_name, without_passwords
 
 Event = MutableMapping[str, Any]

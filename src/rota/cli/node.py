@@ -15,16 +15,33 @@ from rota.core.masking import without_passwords
 if TYPE_CHECKING:
     from rota.config import Config
 
+_SETTINGS = {
+    "name": "node.name",
+    "listen": "node.listen",
+    "advertise": "node.advertise",
+    "coordinator": "coordinator.url",
+    "placement": "placement.kind",
+    "faults": "placement.faults",
+    "alarm": "placement.alarm",
+    "weight": "placement.weight",
+    "group": "executor.group",
+    "number": "executor.number",
+    "roles": "node.roles",
+    "seats": "executor.seats",
+    "definitions": "definitions.path",
+}
+"""The settings that options of `rota node start` give."""
+
 
 @click.group(
     cls=Group,
     implied="start",
     lazy={
         "start": ("rota.cli.node", "Run one node of a cluster, until it is told to stop."),
-        "list": ("rota.cli.node_show", "List the nodes of the cluster."),
-        "drain": ("rota.cli.node_drain", "Put nodes on the offline list."),
-        "undrain": ("rota.cli.node_drain", "Take nodes off it."),
-        "sweep": ("rota.cli.node_show", "Clear what earlier nodes left on this host."),
+        "list": ("rota.cli.nodes", "List the nodes of the cluster."),
+        "drain": ("rota.cli.nodes", "Put nodes on the offline list."),
+        "undrain": ("rota.cli.nodes", "Take nodes off it."),
+        "sweep": ("rota.cli.nodes", "Clear what earlier nodes left on this host."),
     },
 )
 def node() -> None:
@@ -54,44 +71,13 @@ def node() -> None:
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How log lines are written. [default: text]")
 @click.pass_context
 def start(
-    ctx: click.Context,
-    name: str | None,
-    listen: str | None,
-    advertise: str | None,
-    coordinator: str | None,
-    placement: str | None,
-    faults: str | None,
-    alarm: str | None,
-    weight: str | None,
-    group: str | None,
-    number: str | None,
-    roles: str | None,
-    seats: str | None,
-    definitions: str | None,
-    app: str | None,
-    seconds: float | None,
-    log_format: str | None,
+    ctx: click.Context, /, app: str | None, seconds: float | None, log_format: str | None, **given: str | None
 ) -> None:
     """Run one node: fire due jobs, execute what is dispatched, keep definitions applied. It waits for its store, and
     goes on after outages. Ctrl-C lets what runs finish; a second one stops it at once."""
     from rota.cli import log, serve
 
-    flags = {
-        "node.name": name,
-        "node.listen": listen,
-        "node.advertise": advertise,
-        "coordinator.url": coordinator,
-        "placement.kind": placement,
-        "placement.faults": faults,
-        "placement.alarm": alarm,
-        "placement.weight": weight,
-        "executor.group": group,
-        "executor.number": number,
-        "node.roles": roles,
-        "executor.seats": seats,
-        "definitions.path": definitions,
-    }
-    config = configuration(ctx, flags)
+    config = configuration(ctx, {_SETTINGS[option]: value for option, value in given.items()})
     serve.refuse_missing_paths("definitions.path", [config.definitions.path] if config.definitions.path else [])
     serve.refuse_missing_paths("app", [app] if app else [])
     log.start(log_format or ("json" if as_json(ctx) else "text"))

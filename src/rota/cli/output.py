@@ -1,9 +1,16 @@
 """Answers: JSON for programs, tables for people. Nothing that came from outside is taken for markup, or reaches a
-terminal as an escape code: whatever a command prints goes through here."""
+terminal as an escape code: whatever a command prints goes through here.
+
+Log output, messages, keys and parameters come from whoever wrote a task. An escape code in them could move the cursor,
+rename the window or answer in the name of the person who looks. Colours are left out; every other control character is
+shown as `\\x1b`. A pipe or file gets the bytes as they are, from `rota run logs` only.
+"""
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -11,7 +18,6 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from rota.cli.lazy import globals_of
-from rota.cli.terminal import plain, plain_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -42,6 +48,41 @@ COLOURS = {
     "warning": "yellow",
     "note": "dim",
 }
+_COLOUR = re.compile(r"\x1b\[[0-9;:]{0,40}m")
+_UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,40})?|\r)\Z")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_C1 = re.compile(r"[\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """Return the text safe to print: lines and tabs stay, other control characters become visible."""
+    if not _CONTROL.search(text):
+        return text
+    text = _COLOUR.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def plain_json(text: str) -> str:
+    """The same for JSON text, which has escaped all but these already; its meaning stays."""
+    return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class PlainStream:
+    """Turns bytes that arrive in pieces into text that is safe to print. A piece may end inside an escape code."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._kept = ""
+
+    def feed(self, data: bytes) -> str:
+        text = self._kept + self._decoder.decode(data)
+        rest = _UNFINISHED.search(text)
+        self._kept = "" if rest is None else rest[0]
+        return plain(text[: len(text) - len(self._kept)])
+
+    def close(self) -> str:
+        text, self._kept = self._kept + self._decoder.decode(b"", final=True), ""
+        return plain(text)
 
 
 def as_json(ctx: click.Context) -> bool:
@@ -68,6 +109,12 @@ def said(ctx: click.Context, value: object, text: str) -> None:
         say_json(value)
     else:
         say(text)
+
+
+def confirm(ctx: click.Context, question: str, *, yes: bool) -> None:
+    """Ask a person at a terminal, unless the answer was given before. A no ends the command."""
+    if not yes and not as_json(ctx) and sys.stdin.isatty() and sys.stdout.isatty():
+        click.confirm(question, abort=True)
 
 
 def coloured(word: str) -> Text:

@@ -21,14 +21,9 @@ async def patiently(clock: Clock, what: str, work: Awaitable[T]) -> T:
     """Wait for work; if it takes long and a person looks on, show a bar meanwhile."""
     task = asyncio.ensure_future(work)
     done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)
-    if done or not sys.stderr.isatty():
+    if done:
         return await task
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, get_time=clock.monotonic) as bar:
-        bar.add_task(what, total=None)
+    with Progress(clock, what):
         return await task
 
 

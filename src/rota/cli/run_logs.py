@@ -9,9 +9,8 @@ import click
 from rota.cli.arguments import RUN_ID
 from rota.cli.format import number
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, say, say_json_line
+from rota.cli.output import PlainStream, as_json, say, say_json_line
 from rota.cli.session import Session, ask
-from rota.cli.terminal import PlainStream
 from rota.control import LogPiece
 from rota.control.shapes.runs import log_shape
 
@@ -59,7 +58,8 @@ class _Printer:
         if self._last != piece.item.id:
             self.close()
         if piece.of > 1 and self._last != piece.item.id:
-            say(f"[item {piece.item.id}{_named(piece)}, attempt {piece.attempt or '-'}]", flush=True)
+            item = f"item {piece.item.id} {number(piece.item)}".rstrip()
+            say(f"[{item}, attempt {piece.attempt or '-'}]", flush=True)
         self._last = piece.item.id
         if piece.data:
             self._write(piece.data)
@@ -82,11 +82,6 @@ class _Printer:
     def _say(self, text: str) -> None:
         sys.stdout.flush()
         say(text, file=sys.stderr, flush=True)
-
-
-def _named(piece: LogPiece) -> str:
-    given = number(piece.item)
-    return f" {given}" if given else ""
 
 
 class _JsonPrinter:

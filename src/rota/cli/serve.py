@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 import structlog
@@ -92,24 +92,11 @@ class Stopping:
             os._exit(INTERRUPTED)
 
 
-class Firing(Protocol):
-    """Counts fired runs and missed and skipped slots."""
-
-    @property
-    def fired(self) -> int: ...
-
-    @property
-    def missed(self) -> int: ...
-
-    @property
-    def skipped(self) -> int: ...
-
-
-def tally(firing: Firing) -> str:
+def tally(host: NodeProcess) -> str:
     """Describe what a scheduler has done: `12 ran, 127 missed`."""
-    words = [f"{firing.fired} ran"]
-    words += [f"{firing.missed} missed"] if firing.missed else []
-    words += [f"{firing.skipped} skipped"] if firing.skipped else []
+    words = [f"{host.fired} ran"]
+    words += [f"{host.missed} missed"] if host.missed else []
+    words += [f"{host.skipped} skipped"] if host.skipped else []
     return ", ".join(words)
 
 

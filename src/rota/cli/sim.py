@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,13 @@ import click
 
 from rota.cli.lazy import Group
 from rota.cli.output import as_json, facts, say, say_json, table
+from rota.cli.progress import Progress
 from rota.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rota.ports import Clock
-    from rota.sim.many import Sum
     from rota.sim.plan import Scenario
     from rota.sim.scale import Moved
-    from rota.sim.verdict import Case, Verdict
+    from rota.sim.verdict import Case, Sum, Verdict
 
 SHOWN_MAX = 5
 """How many failing seeds are shown with their smallest plans: each costs some dozens of simulations."""
@@ -75,8 +73,7 @@ def run(
 @click.pass_context
 def scale(ctx: click.Context, nodes: int, jobs: int, plot: Path | None) -> None:
     """What a join, a leave and a crash cost under each placement, by the product's own functions."""
-    from rota.sim.plot import picture
-    from rota.sim.scale import SAMPLE, compared
+    from rota.sim.scale import SAMPLE, compared, picture
 
     found = compared(nodes, jobs)
     if plot is not None:
@@ -116,13 +113,14 @@ def _one(ctx: click.Context, case: Case, only: str | None) -> int:
 
 
 def _many(ctx: click.Context, cases: Iterator[Case], wanted: int, processes: int | None) -> int:
-    from rota.sim.many import processors, summed, verdicts
+    from rota.sim.verdict import processors, summed, verdicts
     from rota.wiring import system_clock
 
     clock = system_clock()
     began_s = clock.monotonic()
-    with _shown(clock, wanted) as progress:
-        found = verdicts(cases, wanted, processes or processors(), progress)
+    with Progress(clock, "seeds", total=wanted) as bar:
+        count = processes or processors()
+        found = verdicts(cases, wanted, count, lambda done: bar.say(f"{done} of {wanted}", done))
     total = summed(found, clock.monotonic() - began_s)
     _say(ctx, total)
     failing = [it for it in found if it.violations]
@@ -190,18 +188,3 @@ def _show_scale(found: Sequence[Moved], nodes: int, jobs: int, sample: int) -> N
         for it in found
     ]
     table(columns, rows)
-
-
-@contextmanager
-def _shown(clock: Clock, wanted: int) -> Iterator[Callable[[int], None]]:
-    """A bar for people; nothing for programs."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, get_time=clock.monotonic) as bar:
-        task = bar.add_task("seeds", total=wanted)
-        yield lambda done: bar.update(task, completed=done)

@@ -15,9 +15,8 @@ from rota.client.options import AlarmOptions, AssignOptions, CalendarOptions, Ta
 from rota.client.task import AsyncTaskFunction, Delayable, TaskFunction
 from rota.definitions import fields
 from rota.definitions.alarm import job_alarms
-from rota.definitions.assignment import NOTICES
+from rota.definitions.assignment import NOTICES, Call, call
 from rota.definitions.calendars import Calendars
-from rota.definitions.calling import Call, call
 from rota.definitions.characters import is_plain
 from rota.definitions.display import shown
 from rota.definitions.job import define
@@ -263,14 +262,9 @@ class App:
         return function
 
     def _name_refusal(self, name: object) -> str | None:
-        try:
-            word = fields.name(name)
-        except ValueError as error:
-            return str(error)
-        if word in self._jobs:
-            return f"there is a task of this name already, in {place(self._handlers[word])}"
-        other = fields.twin(word, self._jobs)
-        return None if other is None else f"the name differs from {other} only in capital and small letters"
+        if isinstance(name, str) and name in self._jobs:
+            return f"there is a task of this name already, in {place(self._handlers[name])}"
+        return fields.name_refusal(name, self._jobs)
 
     def _define(self, name: str, data: dict[str, Any], calendars: Calendars, report: Report) -> Definition | None:
         return define(

@@ -31,7 +31,7 @@ from rota.model.run import Item
 from rota.model.work import Limit
 
 if TYPE_CHECKING:
-    from rota.definitions.calling import Call
+    from rota.definitions.assignment import Call
     from rota.ports import Store
 
 log = logging.getLogger("rota")
@@ -74,6 +74,7 @@ class AsyncClient:
 
     async def assign(
         self,
+        /,
         tenant: str,
         numbers: Sequence[str],
         infos: Sequence[Any] | None = None,

@@ -8,19 +8,18 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rota.client.asynchronous import AsyncClient
-from rota.client.view import RunView
-from rota.control import KEEP, Answer, AnyRate, Assigned, Cancellation, Explained, Keep, QuotaState, Removed
+from rota.control import Assigned
 from rota.model.job import JobName
 from rota.model.run import Item
-from rota.model.work import Limit
 
 if TYPE_CHECKING:
-    from rota.definitions.calling import Call
+    from rota.definitions.assignment import Call
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CLOSE_S = 5.0
@@ -65,6 +64,16 @@ class _Thread:
         self._loop.close()
 
 
+def _asking(question: Callable[Concatenate[AsyncClient, P], Awaitable[T]]) -> Callable[Concatenate[Client, P], T]:
+    """The question of an asynchronous client, for callers who wait for the answer."""
+
+    @wraps(question)
+    def asked(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return client._ask(lambda inner: question(inner, *args, **kwargs))  # noqa: SLF001 - of the same module
+
+    return asked
+
+
 class Client:
     """Asks a store: that of a URL, or that of the configuration (`ROTA_STORE`, `rota.toml`). Opens it when it is first
     asked; `close` it, or use `with`. What each question means: see `AsyncClient`."""
@@ -87,31 +96,22 @@ class Client:
         if thread is not None:
             thread.close()
 
-    def assign(
-        self,
-        tenant: str,
-        numbers: Sequence[str],
-        infos: Sequence[Any] | None = None,
-        *,
-        start_at: datetime | str | None = None,
-        end_at: datetime | str | None = None,
-        handler: str | None = None,
-        notify: Sequence[str] = (),
-        app: str | None = None,
-        key: str | None = None,
-        **options: Any,
-    ) -> Assigned:
-        """Assign items to a tenant: one run, with one item for each number. See `AsyncClient.assign`."""
-        more: dict[str, Any] = {"start_at": start_at, "end_at": end_at, "handler": handler, "notify": notify}
-        more |= {"app": app, "key": key, **options}
-        return self._ask(lambda client: client.assign(tenant, numbers, infos, **more))
-
-    def call(self, name: JobName, call: Call, arguments: Sequence[Mapping[str, Any]]) -> Assigned:
-        """Send calls of a task: what `delay` and `map` of a task do."""
-        return self._ask(lambda client: client.call(name, call, arguments))
+    assign = _asking(AsyncClient.assign)
+    call = _asking(AsyncClient.call)
+    finish = _asking(AsyncClient.finish)
+    extend = _asking(AsyncClient.extend)
+    set_capacity = _asking(AsyncClient.set_capacity)
+    create_tenant = _asking(AsyncClient.create_tenant)
+    update_tenant = _asking(AsyncClient.update_tenant)
+    remove_tenant = _asking(AsyncClient.remove_tenant)
+    tenants = _asking(AsyncClient.tenants)
+    trigger = _asking(AsyncClient.trigger)
+    cancel = _asking(AsyncClient.cancel)
+    run = _asking(AsyncClient.run)
+    explain = _asking(AsyncClient.explain)
 
     async def call_async(self, name: JobName, call: Call, arguments: Sequence[Mapping[str, Any]]) -> Assigned:
-        """The same, without holding up the event loop."""
+        """Send calls of a task, without holding up the event loop."""
         return await self._ask_async(lambda client: client.call(name, call, arguments))
 
     def wait(self, run_id: int, item_ids: Sequence[int], timeout: float | None = None, *, what: str = "") -> list[Item]:
@@ -125,68 +125,6 @@ class Client:
     def raised(self, item_id: int) -> BaseException | None:
         """What the function of an item raised, where it was called in this very process."""
         return None
-
-    def finish(
-        self, item: int | str, token: int | None = None, *, result: Any = None, failed: str | None = None
-    ) -> Answer:
-        """Report the end of an item: `finished`, `stale` or `unknown`. See `AsyncClient.finish`."""
-        return self._ask(lambda client: client.finish(item, token, result=result, failed=failed))
-
-    def extend(self, item: int | str, seconds: float, token: int | None = None) -> datetime | None:
-        """Give an item so much time from now; says until when. None: it is not under way any more."""
-        return self._ask(lambda client: client.extend(item, seconds, token))
-
-    def set_capacity(self, cap: int) -> Limit:
-        """How many items may execute at a time in the whole cluster."""
-        return self._ask(lambda client: client.set_capacity(cap))
-
-    def create_tenant(
-        self,
-        name: str,
-        *,
-        quota: str = "default",
-        cap: int | None = None,
-        weight: int = 1,
-        rate: AnyRate = None,
-    ) -> Limit:
-        """Make a quota of a tenant. Refused if it is there."""
-        return self._ask(lambda client: client.create_tenant(name, quota=quota, cap=cap, weight=weight, rate=rate))
-
-    def update_tenant(
-        self,
-        name: str,
-        *,
-        quota: str = "default",
-        cap: int | Keep | None = KEEP,
-        weight: int | Keep = KEEP,
-        rate: AnyRate | Keep = KEEP,
-    ) -> Limit:
-        """Change a quota of a tenant; what is not given stays as it is."""
-        return self._ask(lambda client: client.update_tenant(name, quota=quota, cap=cap, weight=weight, rate=rate))
-
-    def remove_tenant(self, name: str, *, cancel: bool = False) -> Removed:
-        """Forget a tenant. Refused while it has unfinished items, unless they shall be cancelled."""
-        return self._ask(lambda client: client.remove_tenant(name, cancel=cancel))
-
-    def tenants(self) -> list[QuotaState]:
-        """All quotas of all tenants, with what is ready and what runs."""
-        return self._ask(lambda client: client.tenants())
-
-    def trigger(self, job: str, params: Mapping[str, Any] | None = None, *, key: str | None = None) -> RunView:
-        """Start a run of a job now; the same key starts it once."""
-        return self._ask(lambda client: client.trigger(job, params, key=key))
-
-    def cancel(self, *run_ids: int) -> Cancellation:
-        """Cancel what of these runs has not started; ask the rest to stop."""
-        return self._ask(lambda client: client.cancel(*run_ids))
-
-    def run(self, run_id: int) -> RunView:
-        """A run and its items, with their results."""
-        return self._ask(lambda client: client.run(run_id))
-
-    def explain(self, run_id: int) -> Explained:
-        """Why a run waits, or where it is."""
-        return self._ask(lambda client: client.explain(run_id))
 
     def _ask(self, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
         return self._started().ask(question)

@@ -18,7 +18,7 @@ from rota.model.work import ASSIGN_MAX, Assignment, NewTask
 from rota.ports import Clock, Store
 
 if TYPE_CHECKING:
-    from rota.definitions.calling import Call
+    from rota.definitions.assignment import Call
 
 FIRST_S = 0.01
 GROWTH = 1.5

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rota.control.survey import ClusterSurvey
-from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
 from rota.coordinators.recipes.notice import notify
+from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, write_handover
 from rota.core.cluster import ClusterFacts, Rebalance, Shift, claim_objections, idlest, rebalance
 from rota.errors import NotFound, Refused
 from rota.model.cluster import Handover, Placement, Role
@@ -122,10 +122,10 @@ class ClusterControl:
     async def _hand_over(self, giver: str, jobs: Mapping[int, Handover]) -> None:
         """Add jobs to the list that `giver` hands over. Retries when somebody else writes the list at the same time."""
         for _ in range(TRIES):
-            entry = await self._survey.entry(key_of(giver))
+            entry = await self._survey.entry(handover_key(giver))
             known = {} if entry is None else read_handover(entry)
             value, version = write_handover({**known, **jobs}), 0 if entry is None else entry.version
-            if await self._survey.coordination.put(key_of(giver), value, version=version) is not None:
+            if await self._survey.coordination.put(handover_key(giver), value, version=version) is not None:
                 return
         raise Refused(f"the hand-overs of {giver} change all the time; try again")
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from rota.control.survey import ClusterSurvey
-from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
 from rota.coordinators.recipes.notice import notify
-from rota.coordinators.recipes.repairs import read_repairs
+from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, read_repairs, write_handover
 from rota.core.cluster import ClusterFacts, stale_handovers
 from rota.core.doctor import Health, Stuck, examine, lasting, suspects
 from rota.core.explain import explain
@@ -116,7 +115,7 @@ class DoctorControl:
 
     async def _forget(self, giver: str, jobs: Sequence[int]) -> bool:
         """Remove hand-overs, unless somebody writes there at the same time."""
-        entry = await self._survey.entry(key_of(giver))
+        entry = await self._survey.entry(handover_key(giver))
         if entry is None:
             return False
         left = {job_id: it for job_id, it in read_handover(entry).items() if job_id not in jobs}

@@ -54,7 +54,7 @@ class JobControl:
 
     async def load(self, paths: Sequence[str], repository: str = "") -> Loaded:
         """Read the definitions of files and folders, and of which repository they are. Nothing is stored."""
-        from rota.definitions.watch import Watched
+        from rota.definitions.folder import Watched
 
         return await Watched(paths, lambda: self._clock.wall().date(), repository=repository).load()
 

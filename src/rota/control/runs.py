@@ -10,7 +10,7 @@ import msgspec
 
 from rota.core.advance import Advance
 from rota.core.explain import Reason, explain, failures
-from rota.core.rerun import RERUNS_MAX, Known, Rerun, rerun_key
+from rota.core.start import RERUNS_MAX, Known, Rerun, rerun_key
 from rota.errors import NotFound, Refused
 from rota.model.job import Definition, JobName
 from rota.model.node import Node

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rota.coordinators.recipes.election import LEADER
-from rota.coordinators.recipes.handover import read_handover
-from rota.coordinators.recipes.peers import read_member, read_peer, read_plan
+from rota.coordinators.recipes.scheduler_entries import read_handover, read_member, read_peer, read_plan
 from rota.core.cluster import ClusterFacts
 from rota.core.placement.layout import Wrong, wrong
 from rota.core.placement.scope import owner_of

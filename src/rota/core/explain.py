@@ -16,6 +16,7 @@ import msgspec
 from rota.core.dispatch.board import can_run
 from rota.core.dispatch.rate import free_at, unbegun
 from rota.core.dispatch.versions import is_newer
+from rota.core.lease import is_live
 from rota.model.listener import is_listener
 from rota.model.moment import micros, moment
 from rota.model.node import UNABLE, UNREACHABLE, Node, NodeState
@@ -82,10 +83,7 @@ def failures(items: Iterable[Item], attempts: Iterable[AttemptRecord]) -> Iterat
     last = {it.item_id: it for it in attempts}
     for item in items:
         if item.state is ItemState.FAILED:
-            text = _failure(item, last.get(item.id))
-            yield Reason(
-                why=Why.FAILED, text=text, item_id=item.id, task=item.task, index=item.index, number=item.number
-            )
+            yield _about(item, Why.FAILED, _failure(item, last.get(item.id)))
 
 
 def _failure(item: Item, last: AttemptRecord | None) -> str:
@@ -100,18 +98,21 @@ def _reason(place: ItemStanding, standing: Standing) -> Reason:
     holds = [_seat(place, standing)] if place.queued.state is not ItemState.READY else list(_holds(place, standing))
     if not holds:
         holds = [_Hold(Why.NEXT, f"may start now, in the next round; {_ahead(place)}")]
-    first, item = holds[0], place.item
     text = "; ".join(hold.text for hold in holds)
     if place.queued.cancel_at is not None:
         text += f"; it was asked to stop at {_at(place.queued.cancel_at)}"
+    return _about(place.item, holds[0].why, text, holds[0].until_at)
+
+
+def _about(item: Item, why: Why, text: str, until_at: datetime | None = None) -> Reason:
     return Reason(
-        why=first.why,
+        why=why,
         text=text,
         item_id=item.id,
         task=item.task,
         index=item.index,
         number=item.number,
-        until_at=first.until_at,
+        until_at=until_at,
     )
 
 
@@ -246,11 +247,7 @@ def _observers(node: Node, standing: Standing) -> list[Node]:
 def _alive(standing: Standing) -> list[Node]:
     """Return the nodes whose lease has not ended."""
     there = (NodeState.ONLINE, NodeState.DRAINING)
-    return [
-        node
-        for node in standing.nodes
-        if node.state in there and node.lease_until is not None and node.lease_until > standing.now
-    ]
+    return [node for node in standing.nodes if node.state in there and is_live(node, standing.now)]
 
 
 def _handler(handler: str) -> str:

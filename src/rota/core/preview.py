@@ -67,17 +67,14 @@ def _ends(schedule: Schedule, ended_at: datetime, seed: str) -> Iterator[Instant
 
 
 def _shown(schedule: Schedule, instant: Instant, seed: str) -> Preview:
-    name = _zone_of(schedule.rule)
+    rule = schedule.rule
+    name = rule.zone if isinstance(rule, Cron | Window | Endless) else "UTC"
     return Preview(
         instant=instant,
         local_at=instant.slot_at.astimezone(zone(name)),
-        mark=_mark(schedule.rule, wall_clock(name), micros(instant.slot_at) // MICRO, seed),
+        mark=_mark(rule, wall_clock(name), micros(instant.slot_at) // MICRO, seed),
         skipped=_skipped(schedule, instant),
     )
-
-
-def _zone_of(rule: Rule) -> str:
-    return rule.zone if isinstance(rule, Cron | Window | Endless) else "UTC"
 
 
 def _skipped(schedule: Schedule, instant: Instant) -> str:

@@ -47,7 +47,8 @@ def after(outcome: Outcome, cause: str, *, failures: int, losses: int, retry: Re
         case Outcome.LOST:
             return _after_loss(failures, losses + 1, retry)
         case Outcome.FAILED | Outcome.TIMED_OUT:
-            return _after_failure(_causes(outcome, cause), failures + 1, retry, chance)
+            causes = {*cause.split(), *(["timeout"] if outcome is Outcome.TIMED_OUT else [])}
+            return _after_failure(causes, failures + 1, retry, chance)
 
 
 def _after_loss(failures: int, losses: int, retry: Retry) -> Next:
@@ -56,20 +57,14 @@ def _after_loss(failures: int, losses: int, retry: Retry) -> Next:
     return Next(ItemState.READY, LOSS_PAUSES_S[min(max(losses, 1), len(LOSS_PAUSES_S)) - 1], failures, losses)
 
 
-def _after_failure(causes: frozenset[str], failures: int, retry: Retry, chance: float) -> Next:
+def _after_failure(causes: set[str], failures: int, retry: Retry, chance: float) -> Next:
     if failures > retry.max or not _may_repeat(causes, retry):
         return Next(ItemState.FAILED, 0.0, failures, 0)
     return Next(ItemState.READY, pause_s(retry.backoff, failures, chance), failures, 0)
 
 
-def _causes(outcome: Outcome, cause: str) -> frozenset[str]:
-    return frozenset(cause.split()) | ({"timeout"} if outcome is Outcome.TIMED_OUT else frozenset())
-
-
-def _may_repeat(causes: frozenset[str], retry: Retry) -> bool:
-    if causes & frozenset(retry.never):
-        return False
-    return not retry.only or bool(causes & frozenset(retry.only))
+def _may_repeat(causes: set[str], retry: Retry) -> bool:
+    return causes.isdisjoint(retry.never) and (not retry.only or not causes.isdisjoint(retry.only))
 
 
 def pause_s(backoff: Backoff, failures: int, chance: float) -> float:

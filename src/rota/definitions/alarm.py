@@ -83,7 +83,8 @@ def _job_alarm(place: int, value: object) -> JobAlarm:
         raise ValueError(f"entry {place} must name one channel: {listed(channels)}")
     try:
         if "secret" in value and not is_signed(ways[0]):
-            raise ValueError(f"entry {place}: secret goes only with {_signed_names()}")
+            signed = " and ".join(filter(is_signed, CHANNELS.own_names))
+            raise ValueError(f"entry {place}: secret goes only with {signed}")
         found = fields.checked(value, _readers(channels))
     except InvalidInput as error:
         raise ValueError(f"entry {place}: {error.problems[0]}") from None
@@ -117,10 +118,6 @@ def _secret(value: object) -> str:
     if not isinstance(value, str) or not SECRET_MIN <= len(value) <= SECRET_MAX or not is_plain(value):
         raise ValueError(f"must be {SECRET_MIN} to {SECRET_MAX} printable characters")
     return value
-
-
-def _signed_names() -> str:
-    return " and ".join(name for name in CHANNELS.own_names if is_signed(name))
 
 
 def _readers(channels: tuple[str, ...]) -> dict[str, Callable[[object], Any]]:

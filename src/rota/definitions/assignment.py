@@ -1,4 +1,4 @@
-"""Check an assignment, the work that a client hands over to be executed (S2.19, S2.22, S2.32).
+"""Check the work that a client hands over to be executed: assignments, and calls of a task (S2.19, S2.22, S2.32).
 
 Reports every problem at once, by the name of the argument.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from rota.definitions import execution, fields, times
-from rota.definitions.display import shown
+from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.params import json
 from rota.definitions.report import Report
-from rota.definitions.spec import ExecutionShape, read
+from rota.definitions.spec import TIME_S_MAX, ExecutionShape, read
 from rota.errors import InvalidInput
 from rota.execution.kinds.python import function
-from rota.model.job import handler_name
+from rota.model.job import Definition, handler_name, handler_of
 from rota.model.listener import app_name
 from rota.model.value import Json
 from rota.model.work import ASSIGN_MAX, NUMBER_MAX, TIMEOUT_S, Assignment, NewTask, Work
@@ -34,6 +34,10 @@ EXTEND_S_MAX = TIMEOUT_S_MAX
 
 _number = fields.text(NUMBER_MAX)
 _timeout = fields.number(0.1, TIMEOUT_S_MAX, "number of seconds")
+OF_JOB = ("cap", "rate", "on_exhausted")
+"""What a call cannot change: it belongs to the job."""
+OWN = ("start_at", "start_in_s", "key")
+OPTIONS = (*(key for key in ExecutionShape.model_fields if key not in OF_JOB), *OWN)
 
 
 def assignment(
@@ -55,8 +59,8 @@ def assignment(
     if start is not None and end is not None and end < start:
         report.add(("end_at",), f"lies before start_at: {end.isoformat()} is before {start.isoformat()}")
     tasks = _tasks(numbers, infos, report)
-    told = _checked("notify", _listeners, notify, report)
-    listening = "" if app is None else _checked("app", _app, app, report)
+    told = report.read(("notify",), _listeners, notify)
+    listening = "" if app is None else report.read(("app",), _app, app)
     work = _work(tenant, handler, options, report)
     report.raise_if_any()
     assert work is not None
@@ -94,12 +98,8 @@ def _tasks(numbers: object, infos: object, report: Report) -> tuple[NewTask, ...
 def _check_numbers(found: Sequence[object], report: Report) -> None:
     seen: set[object] = set()
     for place, number in enumerate(found):
-        try:
-            word = _number(number)
-        except ValueError as error:
-            report.add(("numbers", place), str(error))
-            continue
-        if word in seen:
+        word = report.read(("numbers", place), _number, number)
+        if word is not None and word in seen:
             report.add(("numbers", place), f"{shown(word)} is given twice; a number names one item")
         seen.add(word)
 
@@ -116,21 +116,13 @@ def _infos(infos: object, count: int, report: Report) -> Sequence[Json]:
             ("infos",), f"there are {len(found)} for {count} numbers; there must be one for each, or none at all"
         )
         return [None] * count
-    return [_info(place, info, report) for place, info in enumerate(found)]
-
-
-def _info(place: int, info: object, report: Report) -> Json:
-    try:
-        return json(info)
-    except ValueError as error:
-        report.add(("infos", place), str(error))
-        return None
+    return [report.read(("infos", place), json, info) for place, info in enumerate(found)]
 
 
 def _work(tenant: object, handler: object, options: Mapping[str, Any], report: Report) -> Work | None:
-    name = _checked("tenant", fields.name, tenant, report)
-    does = None if handler is None else _checked("handler", handler_text, handler, report)
-    timeout = _checked("timeout_s", _timeout, options.get("timeout_s", TIMEOUT_S), report)
+    name = report.read(("tenant",), fields.name, tenant)
+    does = None if handler is None else report.read(("handler",), handler_text, handler)
+    timeout = report.read(("timeout_s",), _timeout, options.get("timeout_s", TIMEOUT_S))
     before = report.count
     shape = read(ExecutionShape, {key: value for key, value in options.items() if key != "timeout_s"}, report)
     if shape is None or name is None or timeout is None:
@@ -168,13 +160,44 @@ def _app(value: object) -> str:
     return app_name(*map(fields.name, parts))
 
 
-def _checked(field: str, reader: Any, value: object, report: Report) -> Any:
-    try:
-        return reader(value)
-    except ValueError as error:
-        report.add((field,), str(error))
-        return None
-
-
 def _instant(field: str, value: object, report: Report) -> datetime | None:
-    return None if value is None else _checked(field, times.instant, value, report)
+    return None if value is None else report.read((field,), times.instant, value)
+
+
+class Call(NamedTuple):
+    """The checked options of a call."""
+
+    work: Work
+    start_at: datetime | None = None
+    start_in_s: float = 0.0
+    start_within_s: float = 0.0
+    key: str | None = None
+
+
+def call(definition: Definition, options: Mapping[str, Any]) -> Call:
+    """What a call of a job's task means. Raises InvalidInput with all that is wrong with the options."""
+    report = Report()
+    (task,) = definition.tasks
+    for key in options:
+        if key not in OPTIONS:
+            hint = suggestion(key, OPTIONS) or f"; known are {listed(OPTIONS)}"
+            report.add((key,), "belongs to the job, not to one call" if key in OF_JOB else f"is not known{hint}")
+    given = {key: value for key, value in options.items() if key in OPTIONS and key not in OWN}
+    shape = read(ExecutionShape, execution.written(definition, task) | given, report)
+    start_at, start_in_s = _instant("start_at", options.get("start_at"), report), options.get("start_in_s")
+    if start_in_s is not None:
+        start_in_s = report.read(("start_in_s",), fields.number(0, TIME_S_MAX, "number of seconds"), start_in_s)
+    if start_at is not None and start_in_s is not None:
+        report.add(("start_in_s",), "start_at is given too; only one of them is allowed")
+    how = {} if shape is None else execution.settings(shape, report)
+    report.raise_if_any()
+    start_within_s = how.pop("start_within_s")
+    work = Work(
+        tenant=definition.tenant,
+        handler=handler_of(definition, task),
+        call=True,
+        cap=definition.cap,
+        rate=definition.rate,
+        **how | {"timeout_s": how["timeout_s"] or TIME_S_MAX},
+    )
+    return Call(work, start_at, start_in_s or 0.0, start_within_s, options.get("key"))

@@ -1,15 +1,19 @@
-"""Calendars by name: declared in a file or an app, put by value into the jobs that name them."""
+"""Calendars by name: declared in a file or an app, put by value into the jobs that name them.
+
+The public holidays of countries come from the optional package `holidays`, as plain lists of days.
+"""
 
 from __future__ import annotations
 
+import importlib
 from datetime import date
+from typing import Any, NamedTuple
 
 import msgspec
 
 from rota.core.time import zones
 from rota.definitions import fields
-from rota.definitions.countries import country
-from rota.definitions.display import suggestion
+from rota.definitions.display import shown, suggestion
 from rota.definitions.report import Report
 from rota.definitions.spec import CalendarShape, read
 from rota.definitions.times import ALL_WEEKDAYS
@@ -20,6 +24,10 @@ CALENDARS_MAX = 1000
 
 WEEKDAYS = Calendar(name="weekdays", weekdays=(0, 1, 2, 3, 4))
 """The calendar that is always there: Monday to Friday."""
+YEARS_BACK = 1
+YEARS_AHEAD = 5
+_MAKE_UP_MEMORY = 5
+"""A country that had make-up working days within so many years is taken to announce them every year."""
 
 
 class Calendars:
@@ -62,12 +70,7 @@ class Calendars:
             return f"there is a calendar {name} already"
         if len(self._known) > CALENDARS_MAX:
             return f"there are more than {CALENDARS_MAX} calendars"
-        try:
-            fields.name(name)
-        except ValueError as error:
-            return str(error)
-        other = fields.twin(name, self._known)
-        return other and f"the name differs from {other} only in capital and small letters"
+        return fields.name_refusal(name, self._known)
 
     def _make(self, name: str, data: object, report: Report) -> _Declared | None:
         shape = read(CalendarShape, data, report)
@@ -102,14 +105,11 @@ class Calendars:
         )
 
 
-class _Declared:
+class _Declared(NamedTuple):
     """A calendar, and the zone that was written for it."""
 
-    __slots__ = ("calendar", "zone")
-
-    def __init__(self, calendar: Calendar, zone: str | None) -> None:
-        self.calendar = calendar
-        self.zone = zone
+    calendar: Calendar
+    zone: str | None
 
 
 def _zone_problem(name: str) -> InvalidInput | None:
@@ -118,3 +118,66 @@ def _zone_problem(name: str) -> InvalidInput | None:
     except InvalidInput as error:
         return error
     return None
+
+
+class Country(NamedTuple):
+    """The holidays of a country around one day."""
+
+    weekdays: tuple[int, ...]
+    closed: tuple[date, ...]
+    open: tuple[date, ...]
+    known_until: date
+
+
+def country(code: str, today: date | None) -> Country | None:
+    """Look a country up; without a day only whether it is known. Raises ValueError with a text for people."""
+    package = _package()
+    if code not in package.list_supported_countries(include_aliases=False):
+        raise ValueError(
+            f"{shown(code)} is not the code of a country with a known calendar, like CN{_nearest(package, code)}"
+        )
+    return None if today is None else _country(package, code, today)
+
+
+def _package() -> Any:
+    try:
+        return importlib.import_module("holidays")
+    except ImportError:
+        raise ValueError("needs the extra 'calendars': pip install 'rota[calendars]'") from None
+
+
+def _nearest(package: Any, code: str) -> str:
+    """Suggest a code, also for who wrote the name of the country or its code in small letters."""
+    names: dict[str, str] = {}
+    for key, (_, short, *others) in package.registry.COUNTRIES.items():
+        names |= {key.replace("_", " "): short, **{other.lower(): short for other in (short, *others)}}
+    hint = suggestion(code.lower().strip(), names)
+    word = hint.removeprefix("; did you mean ").removesuffix("?")
+    return f"; did you mean {names[word]}?" if hint else ""
+
+
+def _country(package: Any, code: str, today: date) -> Country:
+    first, last = today.year - YEARS_BACK, today.year + YEARS_AHEAD
+    found = package.country_holidays(code, years=range(first, last + 1), language="en_US", expand=False)
+    weekend = found.weekend
+    make_up = {year: _make_up_days(package, code, year) for year in range(today.year - _MAKE_UP_MEMORY, last + 1)}
+    return Country(
+        weekdays=tuple(day for day in range(7) if day not in weekend),
+        closed=tuple(sorted(day for day in found if first <= day.year <= last)),
+        open=tuple(sorted(day for year, days in make_up.items() if year >= first for day in days)),
+        known_until=date(_last_known_year(found, make_up, last), 12, 31),
+    )
+
+
+def _make_up_days(package: Any, code: str, year: int) -> list[date]:
+    found = package.country_holidays(code, years=year, expand=False)
+    return [day for day in found.weekend_workdays if day.year == year]
+
+
+def _last_known_year(found: Any, make_up: dict[int, list[date]], last: int) -> int:
+    """The last year that the package does not estimate, and whose make-up days, where there are some, it has."""
+    announced = [year for year, days in make_up.items() if days]
+    estimated = [day.year for day, name in found.items() if "estimated" in name]
+    end_year: int = found.end_year
+    years: list[int] = [last, end_year, *announced[-1:], *(year - 1 for year in estimated)]
+    return min(years)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rota.definitions.display import listed
+from rota.definitions.fields import CODE_MAX
 from rota.definitions.report import Report
-from rota.definitions.retries import CODE_MAX
 from rota.definitions.spec import BackoffShape, ExecutionShape, read
 from rota.execution.kinds.registry import KINDS
 from rota.model.job import Definition, Task

@@ -8,7 +8,6 @@ from typing import Any
 from rota.definitions import fields
 from rota.definitions.display import shown
 from rota.definitions.spec import PAUSE_S_MAX
-from rota.errors import InvalidInput, Problem
 from rota.model.work import Rate
 
 CAP_MAX = 1_000_000
@@ -28,14 +27,7 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_names(given: Mapping[str, str]) -> None:
     """Check names of tenants, quotas and resources. Raises InvalidInput."""
-    problems = []
-    for field, word in given.items():
-        try:
-            fields.name(word)
-        except ValueError as error:
-            problems.append(Problem(field, str(error)))
-    if problems:
-        raise InvalidInput(problems)
+    fields.checked(given, dict.fromkeys(given, fields.name))
 
 
 def rate_of(value: object) -> Rate | None:
@@ -64,8 +56,4 @@ def _split(text: str) -> tuple[int, float]:
         raise ValueError(f"must be starts and seconds like 10/60, not {shown(text)}") from None
 
 
-def _optional_cap(value: object) -> int | None:
-    return None if value is None else _cap(value)
-
-
-_READERS = {"cap": _optional_cap, "weight": _weight, "rate": rate_of}
+_READERS = {"cap": lambda value: None if value is None else _cap(value), "weight": _weight, "rate": rate_of}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from rota.definitions.display import Path, field_text
 from rota.errors import InvalidInput, Problem
 
 PROBLEMS_MAX = 1000
+
+T = TypeVar("T")
 
 
 class Report:
@@ -29,6 +32,14 @@ class Report:
         whole = self._root + path
         self.add_at(self._line(whole), field_text(whole), reason)
 
+    def read(self, path: Path, reader: Callable[[object], T], value: object) -> T | None:
+        """Read a value; if it is wrong, add why and return None."""
+        try:
+            return reader(value)
+        except ValueError as error:
+            self.add(path, str(error))
+            return None
+
     def add_at(self, line: int | None, field: str, reason: str) -> None:
         if len(self._found) < PROBLEMS_MAX:
             self._found.append(Problem(field, reason, self._file, line))
@@ -45,7 +56,7 @@ class Report:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What was found, in the order of the lines; where there are none, in the order in which it was found."""
-        return tuple(sorted(_without_doubles(self._found), key=lambda problem: problem.line or 0))
+        return tuple(sorted(dict.fromkeys(self._found), key=lambda problem: problem.line or 0))
 
     def raise_if_any(self) -> None:
         if self._found:
@@ -57,7 +68,3 @@ class Report:
             if path[:end] in self._lines:
                 return self._lines[path[:end]]
         return None
-
-
-def _without_doubles(problems: Iterable[Problem]) -> Iterable[Problem]:
-    return dict.fromkeys(problems)

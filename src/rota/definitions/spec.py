@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from rota.definitions import alarm, fields, params, processes, retries, times
+from rota.definitions import alarm, fields, params, times
 from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.fields import validator
 from rota.definitions.report import PROBLEMS_MAX, Report
@@ -33,13 +33,9 @@ PAUSE_S_MAX = 31 * DAY_S
 RESOURCES_MAX = 20
 
 Name = Annotated[str, validator(fields.name)]
-Title = Annotated[str, validator(fields.title(TITLE_MAX))]
-CronText = Annotated[str | None, validator(fields.text(CRON_MAX))]
-EndlessText = Annotated[str | None, validator(fields.text(ENDLESS_MAX))]
 ZoneName = Annotated[str | None, validator(fields.text(ZONE_MAX))]
-KeyText = Annotated[str | None, validator(fields.text(KEY_MAX))]
 ShortText = Annotated[str, validator(fields.text(100))]
-Params = Annotated[dict[str, Any] | None, validator(params.params)]
+Params = Annotated[dict[str, Any] | None, validator(params.params)]  # at the field, `params` would be the field
 Seconds = Annotated[float | None, validator(fields.seconds)]
 Moment = Annotated[datetime | None, validator(times.instant)]
 Alarms = Annotated[tuple[JobAlarm, ...] | None, validator(alarm.job_alarms)]
@@ -103,12 +99,12 @@ class OverlapShape(Shape):
     policy: Annotated[OverlapPolicy, validator(fields.choice(OverlapPolicy))] = OverlapPolicy.FORBID
     live_max: Annotated[int, validator(fields.whole(1, 10_000))] = 1
     queue_max: Annotated[int, validator(fields.whole(1, 10_000))] = 1
-    key: KeyText = None
+    key: Annotated[str | None, validator(fields.text(KEY_MAX))] = None
 
 
 class BackoffShape(Shape):
     kind: Annotated[BackoffKind, validator(fields.choice(BackoffKind))] = BackoffKind.FIXED
-    seconds: Annotated[float | tuple[float, ...], validator(retries.pauses(PAUSE_S_MAX))]
+    seconds: Annotated[float | tuple[float, ...], validator(fields.pauses(PAUSE_S_MAX))]
     factor: Annotated[float, validator(fields.number(1, 100))] = 2.0
     max_s: Annotated[float, validator(fields.number(0, PAUSE_S_MAX, "number of seconds"))] = 3600.0
     jitter: Annotated[float, validator(fields.number(0, 1))] = 0.0
@@ -117,8 +113,8 @@ class BackoffShape(Shape):
 class RetriesShape(Shape):
     max: Annotated[int, validator(fields.whole(0, 100))]
     backoff: Annotated[BackoffShape, BeforeValidator(_backoff)] = BackoffShape(seconds=0.0)
-    only: Annotated[tuple[str, ...], validator(retries.causes)] = ()
-    never: Annotated[tuple[str, ...], validator(retries.causes)] = ()
+    only: Annotated[tuple[str, ...], validator(fields.causes)] = ()
+    never: Annotated[tuple[str, ...], validator(fields.causes)] = ()
 
 
 class RateShape(Shape):
@@ -146,21 +142,21 @@ class ExecutionShape(Shape):
     memory_mb: Annotated[int | None, validator(fields.whole(1, 1024 * 1024))] = None
     cpu_s: Annotated[float | None, validator(fields.number(1, TIME_S_MAX, "number of seconds"))] = None
     processes_max: Annotated[int | None, validator(fields.whole(1, 100_000))] = None
-    directory: Annotated[str | None, validator(processes.directory)] = None
-    user: Annotated[str | None, validator(processes.user)] = None
-    env: Annotated[dict[str, str], validator(processes.environment)] = {}
+    directory: Annotated[str | None, validator(fields.directory)] = None
+    user: Annotated[str | None, validator(fields.user)] = None
+    env: Annotated[dict[str, str], validator(fields.environment)] = {}
 
 
 class JobShape(ExecutionShape):
     """All keys of a job but the one that says what runs, which is the name of a kind of task."""
 
-    title: Title = ""
-    cron: CronText = None
+    title: Annotated[str, validator(fields.title(TITLE_MAX))] = ""
+    cron: Annotated[str | None, validator(fields.text(CRON_MAX))] = None
     every_s: Seconds = None
     delay_s: Seconds = None
     once_at: Moment = None
     window: Annotated[WindowShape | None, BeforeValidator(_mapping)] = None
-    endless: EndlessText = None
+    endless: Annotated[str | None, validator(fields.text(ENDLESS_MAX))] = None
     zone: ZoneName = None
     start_at: Moment = None
     end_at: Moment = None

@@ -1,4 +1,4 @@
-"""Read YAML strictly: the core types of YAML 1.2, one document, text keys, and the line of every value.
+"""Read jobs in YAML, strictly: the core types of YAML 1.2, one document, text keys, and the line of every value.
 
 The text is taken apart into events by ruamel.yaml and put together here, so that nothing is ever constructed from a
 tag, and an alias is refused before it could multiply anything. Dates and times stay text.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from datetime import date
 from typing import Any, NamedTuple, NoReturn
 
 from ruamel.yaml import YAML
@@ -25,13 +26,20 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
+from rota.definitions import fields
+from rota.definitions.calendars import Calendars
 from rota.definitions.characters import decoded, is_whole
 from rota.definitions.display import Path, field_text, one_line, shown
+from rota.definitions.job import define
 from rota.definitions.report import Report
+from rota.definitions.spec import FileShape
+from rota.definitions.spec import read as read_shape
+from rota.model.job import Definition, JobName
 
 DEPTH_MAX = 50
 DIGITS_MAX = 400
 VALUES_MAX = 200_000
+JOBS_MAX = 10_000
 REFUSALS_MAX = 100
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -39,6 +47,49 @@ _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fal
 _int = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _float = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _no_number = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+
+def read_yaml(text: str | bytes, *, file: str | None, today: date) -> tuple[Definition, ...]:
+    """Read the jobs of a document. Raises InvalidInput with all that is wrong, sorted by line; then nothing is read.
+
+    Countries' calendars are looked up for the years around `today`.
+    """
+    report = Report(file=file)
+    tree = read(text, report)
+    report.raise_if_any()
+    assert tree is not None, "a document is read, or there is a problem"
+    report = Report(file=file, lines=tree.lines)
+    definitions = _read_file(tree.data, report, today)
+    report.raise_if_any()
+    return definitions
+
+
+def _read_file(data: object, report: Report, today: date) -> tuple[Definition, ...]:
+    shape = read_shape(FileShape, data, report)
+    if shape is None or len(shape.jobs) > JOBS_MAX:
+        if shape is not None:
+            report.add(("jobs",), f"has {len(shape.jobs)} jobs; at most {JOBS_MAX} are allowed")
+        return ()
+    calendars = Calendars(today)
+    for name, content in (shape.calendars or {}).items():
+        calendars.declare(name, content, report.within("calendars", name))
+    return tuple(_jobs(shape, calendars, report.within("jobs")))
+
+
+def _jobs(shape: FileShape, calendars: Calendars, report: Report) -> list[Definition]:
+    found: list[Definition] = []
+    seen: set[str] = set()
+    for name, content in shape.jobs.items():
+        if (reason := fields.name_refusal(name, seen)) is not None:
+            report.add((name,), reason)
+        seen.add(name)
+        full_name = JobName(shape.tenant, shape.project, name)
+        definition = define(
+            full_name, content, calendars=calendars, report=report.within(name), alarms=shape.alarms or ()
+        )
+        if definition is not None:
+            found.append(definition)
+    return found
 
 
 class Tree(NamedTuple):

@@ -1,7 +1,7 @@
 """Raises the limit of open file descriptors of a node to what it needs. Programs get the limit that the node was given.
 
 Linux kills nobody for want of a descriptor: what cannot be opened fails, wherever that happens to be. So a node that
-would have too few does not start, and what strangers can make it open is bounded (`rest/connections.py`).
+would have too few does not start, and what strangers can make it open is bounded (`rest/door.py`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import structlog
 
 from rota.config import ExecutorConfig
 from rota.core.advance import Advance
-from rota.core.dispatch.hand_back import handed_back, has_reader
+from rota.core.dispatch.versions import handed_back, has_reader
 from rota.loops.identity import Identity
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader

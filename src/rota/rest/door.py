@@ -1,4 +1,14 @@
-"""The port of a node: bound before the node joins, because joining tells the address; served while it runs."""
+"""The port of a node: bound before the node joins, because joining tells the address; served while it runs.
+
+It has so many connections at most, and none for long without a request:
+
+    made ──a whole head within WAIT_S──> asks ──answered──> idle ──next request within WAIT_S──> asks
+      │                                                       │
+      └────── too slow, or the longest idle when another comes to a full door: cut off ──────┘
+
+A caller that sends its request at once is answered, however many others hold idle connections. A connection that is
+being answered is never cut off for another, unless it does not read its answers; if all are, the newcomer is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +16,15 @@ import asyncio
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import cast
+from typing import Any, cast
 
 import structlog
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from rota.errors import InvalidInput
 from rota.rest.address import Listen, advertised, listen_on, local_address
-from rota.rest.connections import CONNECTIONS_MAX, Connections
 
 BACKLOG = 32
 """How many callers one turn of the loop takes in."""
@@ -22,10 +32,102 @@ QUEUE = 1024
 """How many more the kernel lets wait for that: whom it turns away comes again only after a second."""
 HEAD_MAX = 16 * 1024
 TICK_S = 1.0
+CONNECTIONS_MAX = 128
 DESCRIPTORS = CONNECTIONS_MAX + 2 * BACKLOG
 """How many the port takes at most: those that were just taken in, or cut off, count until the loop's next turn."""
+WAIT_S = 10.0
+"""How long a connection may go without a whole request."""
 
 log = structlog.get_logger()
+
+
+class Connections:
+    """The open connections, the longest idle first."""
+
+    def __init__(self, most: int = CONNECTIONS_MAX, wait_s: float = WAIT_S) -> None:
+        self._most = most
+        self.wait_s = wait_s
+        self._open: dict[Connection, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def protocol(self, **parts: Any) -> Connection:
+        """Return the protocol of a new connection."""
+        return Connection(self, **parts)
+
+    def admit(self, newcomer: Connection) -> None:
+        """Take a connection in. A full door is made free by whoever does not read, else by whoever is idle for longest;
+        that may be the newcomer."""
+        self.last(newcomer)
+        if len(self._open) > self._most:
+            deaf = (it for it in self._open if it.is_deaf)
+            next(deaf, next(it for it in self._open if it.is_idle)).cut_off()
+
+    def last(self, connection: Connection) -> None:
+        """Move a connection to the end of the order: it is new, or was just answered."""
+        self._open.pop(connection, None)
+        self._open[connection] = None
+
+    def forget(self, connection: Connection) -> None:
+        self._open.pop(connection, None)
+
+
+class Connection(H11Protocol):
+    """One caller. The server below has a time-out only for what follows an answer, and every byte resets it."""
+
+    def __init__(self, among: Connections, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._among = among
+        self._patience: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no request of it is waiting for an answer."""
+        cycle: RequestResponseCycle | None = self.cycle  # none until the first request, whatever its type says
+        return cycle is None or cycle.response_complete
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether it leaves so many answers unread that no more can be written: then the next is never complete."""
+        return self.flow.write_paused
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_request()
+        self._among.admit(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.is_idle and not self.transport.is_closing():
+            self._among.last(self)
+            self._await_request()
+
+    def cut_off(self) -> None:
+        """Close the connection at once, without waiting for the other side."""
+        self._forget()
+        self.transport.abort()
+
+    def _await_request(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self.loop.call_later(self._among.wait_s, self._waited)
+
+    def _waited(self) -> None:
+        """Whoever is being answered now has more time, if it reads."""
+        if self.is_idle or self.is_deaf:
+            self.cut_off()
+        else:
+            self._await_request()
+
+    def _forget(self) -> None:
+        self._among.forget(self)
+        if self._patience is not None:
+            self._patience.cancel()
 
 
 class Door:
@@ -116,13 +218,10 @@ def _bound(wanted: Listen) -> socket.socket:
     host, port, asked = wanted
     try:
         both = host == "::" and socket.has_dualstack_ipv6()  # all addresses means those of IPv4, too
-        return socket.create_server((host, port), backlog=BACKLOG, family=_family(host), dualstack_ipv6=both)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), backlog=BACKLOG, family=family, dualstack_ipv6=both)
     except OSError as error:
         if not asked:
             return _bound(Listen(host, 0, asked=True))
         reason = f"{host}:{port} cannot be listened on: {error.strerror or error}"
         raise InvalidInput.of("node.listen", reason) from None
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

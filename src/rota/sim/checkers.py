@@ -15,7 +15,7 @@ from math import ceil
 from rota.model.cluster import Placement, Strategy
 from rota.model.value import Value
 from rota.sim.history import Attempted, Claimed, History
-from rota.sim.plan import CALM_S, FaultKind, Mode, PlannedFault, Scenario
+from rota.sim.plan import CALM_S, FaultKind, Mode, Scenario
 
 THAW_S = 0.6
 """How long a host that stood still as a whole may run on what is no longer its own."""
@@ -312,11 +312,8 @@ def _live(history: History, it: Attempted) -> list[tuple[float, float]]:
 
 def _is_hampered(history: History, name: str, at_s: float) -> bool:
     """Whether what a scheduler knew may have been old."""
-    return any(it.at_s <= at_s <= it.until_s + SWEEP_S and _hits(it, name) for it in history.scenario.faults)
-
-
-def _hits(fault: PlannedFault, name: str) -> bool:
-    return fault.kind not in HARMLESS and (fault.node < 0 or name == f"node-{fault.node}")
+    faults = [it for it in history.scenario.faults if it.at_s <= at_s <= it.until_s + SWEEP_S]
+    return any(it.kind not in HARMLESS and (it.node < 0 or name == f"node-{it.node}") for it in faults)
 
 
 def _drained(history: History, at_s: float) -> int:

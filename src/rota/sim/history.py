@@ -103,6 +103,10 @@ class StuckItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state: str
 
 
+EFFECTS = ("takeovers", "expired_leases", "expired_sessions", "unknown_commits", "failed_calls", "lost_attempts")
+"""The counts that would be 0 without faults."""
+
+
 class Counts(msgspec.Struct):
     """How much the faults did."""
 
@@ -122,10 +126,8 @@ class Counts(msgspec.Struct):
 
     @property
     def effect(self) -> int:
-        """What would have been 0 without faults."""
-        return (
-            self.takeovers + self.expired_leases + self.expired_sessions + self.unknown_commits + self.failed_calls
-        ) + self.lost_attempts
+        """How much happened that would not have happened without faults."""
+        return sum(getattr(self, name) for name in EFFECTS)
 
 
 class History(msgspec.Struct):

@@ -1,19 +1,20 @@
 """The event loop of a simulation: virtual time, and ready callbacks in an order that the seed decides, so that
-different seeds show different interleavings and the same seed shows the same one."""
+different seeds show different interleavings and the same seed shows the same one. The clocks of hosts are wrong, and
+the store's can jump forward."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from random import Random
 from typing import Any, TypeVar
 
 from rota.virtual import Deadlock, VirtualClock, VirtualLoop
 
-__all__ = ["EPOCH", "Deadlock", "Dice", "SimClock", "SimLoop", "dice", "simulate"]
+__all__ = ["EPOCH", "Deadlock", "Dice", "HostClock", "SimClock", "SimLoop", "StoreClock", "dice", "simulate"]
 
 T = TypeVar("T")
 
@@ -167,3 +168,43 @@ def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int) ->
         loop = runner.get_loop()
         assert isinstance(loop, SimLoop)
         return runner.run(main(loop))
+
+
+class HostClock(SimClock):
+    """The clock of a host. Its wall clock is off and may be set; drift makes all its clocks go wrong alike."""
+
+    def __init__(self, loop: SimLoop, seed: int, name: str, skew_s: float) -> None:
+        super().__init__(loop, seed, name=name)
+        self._skew_s = skew_s
+        self._rate = 1.0
+        self._base_s = self._since_s = 0.0
+
+    def monotonic(self) -> float:
+        return self._base_s + (self._loop.time() - self._since_s) * self._rate
+
+    def wall(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.monotonic() + self._skew_s)
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / self._rate)
+
+    def after(self, seconds: float) -> float:
+        """When this clock will have gone on for so long, in the time of the simulation."""
+        return self._loop.time() + seconds / self._rate
+
+    def step(self, seconds: float) -> None:
+        """Set the wall clock."""
+        self._skew_s += seconds
+
+    def drift(self, part: float) -> None:
+        """Go wrong by this part from now on."""
+        self._base_s, self._since_s = self.monotonic(), self._loop.time()
+        self._rate = 1.0 + part
+
+
+class StoreClock(SimClock):
+    """The clock that decides."""
+
+    def step(self, seconds: float) -> None:
+        """Jump forward."""
+        self._epoch += timedelta(seconds=seconds)

@@ -27,15 +27,14 @@ from rota.loops.placer.participation import Participation
 from rota.model.cluster import Peer
 from rota.model.node import PingAnswer, Place
 from rota.node import Parts, Ports, Tuning, build
-from rota.sim.clocks import HostClock
 from rota.sim.history import History
 from rota.sim.link import Failures, SimHost, SimLink
-from rota.sim.loop import SimLoop, dice
+from rota.sim.loop import HostClock, SimLoop, dice
 from rota.sim.plan import PlannedFault, Scenario
 from rota.sim.remote import remote_coordinator, remote_store
-from rota.sim.runner import SimRunner
-from rota.sim.surroundings import KeptDefinitions, MemoryLogs, Network, NotingCourier, SimHostFacts
+from rota.sim.surroundings import KeptDefinitions, MemoryLogs, Network, NotingCourier, SimRunner
 from rota.sim.witness import WitnessStore
+from rota.virtual import VirtualHost
 
 SESSION_S = 6.0
 SCHEDULER = SchedulerConfig(look_s=2.0)
@@ -164,7 +163,7 @@ class SimNode:
             store=remote_store(self._server, self.store_link, hears=self._scenario.hears),
             clock=self.clock,
             identity=self._identity,
-            host=SimHostFacts(self.configured.address, runner),
+            host=VirtualHost(self.configured.address, runner),
             coordinator=remote_coordinator(inner, self.clock, self.coordinator_link),
             runner=runner,
             logs=self._logs,

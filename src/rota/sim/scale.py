@@ -3,6 +3,7 @@ functions, beside plain rendezvous hashing.
 
 Ranges are compared by their ends, never job by job. What is decided by a hash is asked for a sample of the jobs and
 scaled up. Times and operations are estimates from the steps that each placement takes; the constants say from what.
+The picture of it is an SVG by hand, so that nothing has to be installed for it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, log10
+from xml.sax.saxutils import escape
+
+import msgspec
 
 from rota.core.placement.beat import wait_s
 from rota.core.placement.claim import limit
@@ -30,6 +34,9 @@ ROUND_TRIP_S = 0.002
 RATE = 10_000
 """Operations of a coordinator in a second."""
 FAULTS = 1
+WIDTH, LEFT, TOP, ROW, BAR = 760, 170, 70, 46, 14
+FONT = 'font-family="sans-serif" font-size="12"'
+SERIES = (("join", "#4477aa"), ("leave", "#66ccaa"), ("crash", "#cc6677"))
 
 
 class Moved(Value, frozen=True, kw_only=True):
@@ -59,15 +66,8 @@ def compared(nodes: int, jobs: int) -> tuple[Moved, ...]:
         reown_s=reown_s,
         operations=operations,
     )
-    plain = Moved(
-        placement="rendezvous hashing",
-        join=joined,
-        leave=left,
-        crash=left,
-        imbalance=imbalance,
-        reown_s=_after(nodes - 1, 1),
-        operations=nodes - 1,
-    )
+    found = {"placement": "rendezvous hashing", "reown_s": _after(nodes - 1, 1), "operations": nodes - 1}
+    plain = msgspec.structs.replace(stable, **found)
     return _claimed(nodes, jobs), *ranges, stable, _beaten(nodes, jobs), plain
 
 
@@ -75,7 +75,8 @@ def _claimed(nodes: int, jobs: int) -> Moved:
     """Who joins is handed its share; what one had is taken by those who have less than theirs. Every scheduler sweeps
     twice: it reads members, jobs, hand-overs and the offline list, claims, and tells its balance."""
     weights = dict.fromkeys(_names(nodes + 1), 1.0)
-    before = targets(dict(_even(nodes, jobs)), dict.fromkeys(_names(nodes), 1.0))
+    even = {name: jobs // nodes + (n < jobs % nodes) for n, name in enumerate(_names(nodes))}
+    before = targets(even, dict.fromkeys(even, 1.0))
     joined = moves({**before, _names(nodes + 1)[-1]: 0}, weights)
     gone, *others = before
     orphans = before[gone]
@@ -140,9 +141,10 @@ def _hashed(nodes: int, jobs: int) -> tuple[int, int, float]:
     if share < 1:
         loads = list(Counter(dice(nodes, "throws").choices(range(nodes - 1), k=jobs)).values())
     else:
-        left = dict.fromkeys(names[1:], 1.0)
-        loads = list(Counter(preferred(job_id, left) for job_id in sample).values())
-    return round(joined / share), _mean_leave(owners, nodes, share), _ratio(loads, jobs, nodes - 1)
+        others = dict.fromkeys(names[1:], 1.0)
+        loads = list(Counter(preferred(job_id, others) for job_id in sample).values())
+    left = len(owners) / nodes  # the mean of all, for the sample has only a few of each
+    return round(joined / share), round(left / share), _ratio(loads, jobs, nodes - 1)
 
 
 def _taken(sample: Sequence[int], owners: Sequence[str | None]) -> int:
@@ -152,11 +154,6 @@ def _taken(sample: Sequence[int], owners: Sequence[str | None]) -> int:
         for joiner in (f"joiner-{n}" for n in range(JOINERS))
         for job_id, owner in zip(sample, owners, strict=True)
     )
-
-
-def _mean_leave(owners: Sequence[str | None], nodes: int, share: float) -> int:
-    """What one takes along that leaves: the mean of all, for the sample has only a few of each."""
-    return round(len(owners) / nodes / share)
 
 
 def _planning(nodes: int) -> tuple[int, float]:
@@ -174,10 +171,6 @@ def _after(operations: int, steps: int) -> float:
 
 def _names(nodes: int) -> list[str]:
     return [f"node-{n:05}" for n in range(nodes)]
-
-
-def _even(nodes: int, jobs: int) -> list[tuple[str, int]]:
-    return [(name, jobs // nodes + (n < jobs % nodes)) for n, name in enumerate(_names(nodes))]
 
 
 def _plan(names: Sequence[str], jobs: int, strategy: Strategy) -> ScopePlan:
@@ -204,3 +197,52 @@ def _sizes(cut: ScopePlan, jobs: int) -> list[int]:
 
 def _ratio(sizes: Sequence[int], jobs: int, nodes: int) -> float:
     return round(max(sizes) / (jobs / nodes), 4)
+
+
+def picture(found: Sequence[Moved], nodes: int, jobs: int) -> str:
+    """Jobs moved by a join, a leave and a crash, on a logarithmic scale: one group of bars for each placement."""
+    height = TOP + ROW * len(found) + 40
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {FONT}>',
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        f'<text x="12" y="24" font-size="15">Jobs that move: {jobs:,} jobs on {nodes:,} schedulers</text>',
+        *_legend(),
+        *_grid(jobs, height),
+    ]
+    for place, it in enumerate(found):
+        parts += _group(it, TOP + ROW * place, jobs)
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _legend() -> list[str]:
+    lines = []
+    for place, (name, colour) in enumerate(SERIES):
+        x = LEFT + 90 * place
+        lines.append(f'<rect x="{x}" y="36" width="12" height="12" fill="{colour}"/>')
+        lines.append(f'<text x="{x + 18}" y="46">{name}</text>')
+    return lines
+
+
+def _grid(jobs: int, height: int) -> list[str]:
+    lines = []
+    for power in range(int(log10(max(jobs, 1))) + 1):
+        x = LEFT + _length(10**power, jobs)
+        lines.append(f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{height - 30}" stroke="#dddddd"/>')
+        lines.append(f'<text x="{x:.1f}" y="{height - 14}" text-anchor="middle" fill="#666666">{10**power:,}</text>')
+    return lines
+
+
+def _group(it: Moved, y: int, jobs: int) -> list[str]:
+    lines = [f'<text x="{LEFT - 10}" y="{y + 25}" text-anchor="end">{escape(it.placement)}</text>']
+    for place, (name, colour) in enumerate(SERIES):
+        value, top = getattr(it, name), y + place * (BAR - 1)
+        width = _length(value, jobs)
+        lines.append(f'<rect x="{LEFT}" y="{top}" width="{width:.1f}" height="{BAR - 3}" fill="{colour}"/>')
+        lines.append(f'<text x="{LEFT + width + 5:.1f}" y="{top + 10}" font-size="10">{value:,}</text>')
+    return lines
+
+
+def _length(value: float, jobs: int) -> float:
+    """From 1 to all jobs over the whole width; less than 1 has no length."""
+    room = WIDTH - LEFT - 70
+    return room * log10(value) / log10(max(jobs, 10)) if value > 1 else 0.0

@@ -23,10 +23,9 @@ from rota.model.states import ItemState
 from rota.model.trigger import Every, Schedule
 from rota.model.value import decode
 from rota.model.work import GLOBAL, Backoff, Limit, Rate, Retry, quota_limit
-from rota.sim.clocks import StoreClock
 from rota.sim.history import History, HostWindow, Line, StuckItem, Survey
 from rota.sim.link import SimLink, at_once
-from rota.sim.loop import SimClock, SimLoop, dice, simulate
+from rota.sim.loop import SimClock, SimLoop, StoreClock, dice, simulate
 from rota.sim.node import SimNode
 from rota.sim.plan import CALM_S, SECONDS, SWAPPED_S, FaultKind, Mode, PlannedFault, Scenario, SimJob
 from rota.sim.surroundings import KeptDefinitions, Network
@@ -124,7 +123,8 @@ class World:
         peers = {node.name: node.participation.keeper.peer for node in up if node.participation is not None}
         told = {name: (peer.held, peer.limit) for name, peer in peers.items()}
         untold = [it for node in up for it in self._untold(node)]
-        drained = [node.name for node in up if self._is_drained(node)]
+        listed = {it.host for it in self._history.drained if it.at_s <= self._loop.time() < it.until_s}
+        drained = [node.name for node in up if node.name in listed]
         busy = sorted(at_once(self._store.busy_jobs(jobs)))
         names = [node.name for node in up]
         self._history.seen.append(Survey(self._loop.time(), owners, told, names, untold, drained, busy))
@@ -138,9 +138,6 @@ class World:
             yield f"{LIVE}/{node.name} says {peer}"
         if listed is None:
             yield f"{ALL}/{node.name} is missing"
-
-    def _is_drained(self, node: SimNode) -> bool:
-        return any(it.host == node.name and it.at_s <= self._loop.time() < it.until_s for it in self._history.drained)
 
     def _count_takeovers(self) -> None:
         """Jobs that were fired by another than before, because that one could not."""
@@ -166,7 +163,7 @@ class World:
             node.crash()
 
     def _begin(self, fault: PlannedFault) -> None:
-        self._say(str(fault))
+        self._history.lines.append(Line(self._loop.time(), str(fault)))
         if fault.kind in self._acts:
             self._acts[fault.kind](self, fault)
             return
@@ -281,9 +278,6 @@ class World:
         FaultKind.DRIFT: _drift,
         FaultKind.STEP_STORE: _step_store,
     }
-
-    def _say(self, text: str) -> None:
-        self._history.lines.append(Line(self._loop.time(), text))
 
 
 async def _insist(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:

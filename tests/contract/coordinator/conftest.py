@@ -13,7 +13,8 @@ import pytest
 
 from rota.clock import SystemClock
 from rota.config import CoordinatorConfig
-from rota.coordinators.etcd import bounds, gateway
+from rota.coordinators.etcd import coordinator as etcd
+from rota.coordinators.etcd import gateway
 from rota.coordinators.sql import coordinator as sql
 from rota.coordinators.zookeeper import coordinator as zookeeper
 from rota.errors import SessionLost
@@ -44,7 +45,7 @@ def patient_verbs() -> Iterator[None]:
         for module, name in (
             (sql, "PATIENCE_S"),
             (sql, "RENEWAL_S"),
-            (bounds, "VERB_S"),
+            (etcd, "VERB_S"),
             (gateway, "ANSWER_S"),
             (gateway, "CONNECT_S"),
         ):

@@ -15,7 +15,8 @@ import aiohttp
 import pytest
 
 from rota.clock import SystemClock
-from rota.coordinators.etcd import EtcdCoordinator, gateway, reading
+from rota.coordinators.etcd import coordinator, gateway
+from rota.coordinators.etcd.coordinator import EtcdCoordinator
 from rota.coordinators.etcd.wire import Range, Ranged
 from rota.coordinators.recipes.election import LEADER, Election
 from rota.errors import CoordinatorRefused, CoordinatorUnavailable, InvalidInput, SessionLost
@@ -323,7 +324,7 @@ async def test_another_endpoint_renews_when_the_first_falls_silent(
 async def test_large_folders_are_read_in_pages_of_one_moment(
     make: Make, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PAGE", 10)
+    monkeypatch.setattr(coordinator, "PAGE", 10)
     a = make(etcd_server.port)
     await a.join()
     wanted = {f"jobs/{number}": str(number) for number in range(35)}

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rota.clock import SystemClock
 from rota.coordinators.sql import coordinator as coordinator_module
-from rota.coordinators.sql.bells import concerns, topics_of
 from rota.coordinators.sql.coordinator import SqlCoordinator
+from rota.coordinators.sql.entries import concerns, topics_of
 from rota.errors import CoordinatorUnavailable, SessionLost
 from rota.model.entry import VALUE_MAX
 from rota.model.moment import micros

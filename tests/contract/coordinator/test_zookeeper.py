@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from rota.clock import SystemClock
 from rota.coordinators.recipes.election import LEADER, Election
-from rota.coordinators.zookeeper import ZooKeeperCoordinator
+from rota.coordinators.zookeeper.coordinator import ZooKeeperCoordinator
 from rota.errors import CoordinatorRefused, CoordinatorUnavailable, InvalidInput, SessionLost
 from tests.conftest import installed
 from tests.contract.coordinator.test_listen import Ear

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import psutil
 
-from rota.execution.isolation import BoundaryKind, cgroup
+from rota.execution.isolation import cgroup
+from rota.execution.isolation.promises import BoundaryKind
 from tests.execution.hostile.calls import session_keyring
 from tests.execution.hostile.deeds import DEEDS
 from tests.execution.isolation.rig import IS_ROOT, NOBODY, PYTHON, ROOT, SITE, wait_until

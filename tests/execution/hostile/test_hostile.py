@@ -12,7 +12,8 @@ import psutil
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from rota.execution.isolation import BoundaryKind, kernel
+from rota.execution.isolation import kernel
+from rota.execution.isolation.promises import BoundaryKind
 from tests.execution.hostile.calls import FAMILIES, IS_X86, NEWIPC, NEWNET, NEWNS, NEWUTS, libc, session_keyring
 from tests.execution.hostile.deeds import DEEDS
 from tests.execution.hostile.node import SECRET, Found, Node
@@ -57,7 +58,10 @@ def test_the_document_says_how_many_of_each_were_tried() -> None:
 
 def _usable_by_nobody() -> list[BoundaryKind]:
     """The boundaries that a node of an ordinary user can have here."""
-    code = "from rota.execution.isolation import available; print(*(it.kind for it in available() if it.usable))"
+    code = (
+        "from rota.execution.isolation.availability import available; "
+        "print(*(it.kind for it in available() if it.usable))"
+    )
     env = {"PYTHONPATH": f"{ROOT / 'src'}:{SITE}"}
     done = subprocess.run(
         [PYTHON, "-S", "-c", code], env=env, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, check=True

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rota.clock import SystemClock
-from rota.execution.isolation import BoundaryKind, ProcessTree, ProcessTrees, TreeSpec
+from rota.execution.isolation.process_tree import ProcessTree
+from rota.execution.isolation.process_trees import ProcessTrees
+from rota.execution.isolation.promises import BoundaryKind
+from rota.execution.isolation.tree_order import TreeSpec
 from rota.model.work import Bounds
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rota.clock import SystemClock
-from rota.execution.isolation import BoundaryKind, ProcessTrees
+from rota.execution.isolation.process_trees import ProcessTrees
+from rota.execution.isolation.promises import BoundaryKind
 from tests.execution.isolation.rig import KINDS, Rig
 
 

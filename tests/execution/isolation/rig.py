@@ -17,7 +17,9 @@ from typing import IO, Any
 
 import psutil
 
-from rota.execution.isolation import BoundaryKind, available, sweeping
+from rota.execution.isolation import sweeping
+from rota.execution.isolation.availability import available
+from rota.execution.isolation.promises import BoundaryKind
 
 ROOT = Path(__file__).resolve().parents[3]
 SHAPES = ("plain", "setsid", "double_fork", "nohup", "storm", "stubborn")

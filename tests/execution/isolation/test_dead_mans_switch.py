@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from rota.clock import SystemClock
-from rota.execution.isolation import BoundaryKind, DeadlinePassed, ProcessTrees, TreeSpec
+from rota.execution.isolation.errors import DeadlinePassed
+from rota.execution.isolation.process_trees import ProcessTrees
+from rota.execution.isolation.promises import BoundaryKind
+from rota.execution.isolation.tree_order import TreeSpec
 from tests.execution.isolation.rig import KINDS, Rig, wait_until
 
 LEASE_S = 4.0

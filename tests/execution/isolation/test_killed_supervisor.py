@@ -6,7 +6,7 @@ import signal
 import psutil
 
 from rota.execution.attempt_outcome import outcome_of_tree
-from rota.execution.isolation import ProcessTrees
+from rota.execution.isolation.process_trees import ProcessTrees
 from rota.model.states import Outcome
 from rota.model.work import Bounds
 from tests.execution.isolation.rig import wait_until

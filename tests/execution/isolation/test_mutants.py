@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rota.execution.isolation import BoundaryKind
+from rota.execution.isolation.promises import BoundaryKind
 from tests.execution.isolation.rig import KINDS, ROOT, Rig, wait_until
 
 SETTLED_S = 1.5

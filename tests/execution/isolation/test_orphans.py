@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rota.execution.isolation import BoundaryKind, promise, sweeping
+from rota.execution.isolation import sweeping
+from rota.execution.isolation.promises import BoundaryKind, promise
 from tests.execution.isolation.rig import IS_ROOT, KINDS, NOBODY, SHAPES, STAY_IN_GROUP, USERS, Rig, wait_until
 
 EACH = 10 // len(USERS)

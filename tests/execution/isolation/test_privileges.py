@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from rota.execution.isolation import BoundaryKind, ProcessTrees, kernel
+from rota.execution.isolation import kernel
+from rota.execution.isolation.process_trees import ProcessTrees
+from rota.execution.isolation.promises import BoundaryKind
 from rota.model.work import Bounds
 from tests.execution.isolation.rig import PYTHON, USERS
 from tests.execution.isolation.trees import all_output, python, spec

@@ -13,7 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rota.execution.isolation import BoundaryFailed, BoundaryKind, CannotStart, ProcessTrees, TreeEnd, strongest
+from rota.execution.isolation.availability import strongest
+from rota.execution.isolation.errors import BoundaryFailed, CannotStart
+from rota.execution.isolation.process_tree import TreeEnd
+from rota.execution.isolation.process_trees import ProcessTrees
+from rota.execution.isolation.promises import BoundaryKind
 from rota.model.work import Bounds
 from tests.execution.isolation.rig import IS_ROOT, KINDS, wait_until
 from tests.execution.isolation.trees import all_output, first_line, python, shell, spec

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rota.execution.isolation import PROMISES, BoundaryKind, Promise, available
+from rota.execution.isolation.availability import available
+from rota.execution.isolation.promises import PROMISES, BoundaryKind, Promise
 from tests.execution.isolation.rig import IS_ROOT, KINDS, NOBODY, ROOT, AgentFailed, Rig
 
 ROWS = {

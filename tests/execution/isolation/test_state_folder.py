@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from rota.errors import InvalidInput
-from rota.execution.isolation import BoundaryKind, procfs, sweep
+from rota.execution.isolation import procfs
 from rota.execution.isolation.processes import boot_id, pid_namespace
+from rota.execution.isolation.promises import BoundaryKind
 from rota.execution.isolation.records import AgentRecord, Process, Records, TreeRecord, read_tree
-from rota.execution.isolation.sweeping import sweep_now
+from rota.execution.isolation.sweeping import sweep, sweep_now
 from tests.execution.isolation.rig import IS_ROOT, KINDS, NOBODY
 
 NO_PROCESS = 2**22 - 1

@@ -12,7 +12,10 @@ import psutil
 import pytest
 
 from rota.execution.attempt_outcome import outcome_of_tree
-from rota.execution.isolation import BoundaryKind, ProcessTree, ProcessTrees, TreeEnd, cgroup, clearing
+from rota.execution.isolation import cgroup, clearing
+from rota.execution.isolation.process_tree import ProcessTree, TreeEnd
+from rota.execution.isolation.process_trees import ProcessTrees
+from rota.execution.isolation.promises import BoundaryKind
 from rota.model.states import Outcome
 from rota.model.work import Bounds
 from tests.execution.isolation.rig import IS_ROOT, KINDS, Witnesses, wait_until

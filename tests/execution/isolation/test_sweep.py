@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rota.execution.isolation import BoundaryKind, cgroup, clearing, promise, sweep
+from rota.execution.isolation import cgroup, clearing
+from rota.execution.isolation.promises import BoundaryKind, promise
 from rota.execution.isolation.records import AgentRecord, Process, Records, TreeRecord, read_agent
+from rota.execution.isolation.sweeping import sweep
 from tests.execution.isolation.rig import KINDS, PATIENCE_S, Rig, wait_until
 
 

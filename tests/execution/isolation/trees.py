@@ -5,7 +5,8 @@ import os
 import sys
 from typing import Any
 
-from rota.execution.isolation import ProcessTree, TreeSpec
+from rota.execution.isolation.process_tree import ProcessTree
+from rota.execution.isolation.tree_order import TreeSpec
 from rota.model.work import Bounds
 
 PATH = "/usr/local/bin:/usr/bin:/bin"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.cli.terminal import PlainStream, plain, plain_json
+from rota.cli.output import PlainStream, plain, plain_json
 
 CLI = Path(__file__).parents[3] / "src" / "rota" / "cli"
 MAY_PRINT = {"output.py": "the one place that prints", "log.py": "log lines, made plain by their own processor"}

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import rota
-from rota.definitions.document import read_yaml
+from rota.definitions.yaml import read_yaml
 from rota.model.job import Definition, Task
 from rota.model.trigger import Cron, Manual, Once
 from rota.model.value import digest

@@ -10,7 +10,7 @@ import pytest
 import rota
 import rota.testing
 from rota.core.dispatch.board import can_run
-from rota.definitions.watch import Watched
+from rota.definitions.folder import Watched
 from rota.model.work import Lane
 
 RED = """

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.definitions.document import read_yaml
 from rota.definitions.folder import load
+from rota.definitions.yaml import read_yaml
 from rota.model.value import digest
 
 ROOT = Path(__file__).parents[3]

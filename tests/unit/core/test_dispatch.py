@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from rota.core.dispatch.board import Rounds, State, plain_round
+from rota.core.dispatch.board import Rounds
 from rota.core.dispatch.rate import LOOK_US, UNBEGUN
 from rota.model.dispatch import Arrival, ArrivalKind, Given, Ready, Seated, Target
 from rota.model.work import GLOBAL, Lane, Limit, Rate, quota_limit
+from tests.oracles.dispatch import State, plain_round
 
 S = 1_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.core.dispatch.hand_back import PAUSE_MAX_S, PAUSE_S, handed_back
+from rota.core.dispatch.versions import PAUSE_MAX_S, PAUSE_S, handed_back
 from rota.model.dispatch import Grant, Granted
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.core.placement.score import busy
+from rota.core.placement.beat import busy
 
 
 @pytest.mark.parametrize(

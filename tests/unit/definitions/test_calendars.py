@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from rota.definitions.document import read_yaml
+from rota.definitions.yaml import read_yaml
 from rota.errors import InvalidInput
 from rota.model.trigger import Calendar
 

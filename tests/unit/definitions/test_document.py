@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.definitions.document import read_yaml
+from rota.definitions.yaml import read_yaml
 from rota.errors import InvalidInput, Problem
 from rota.model.job import Definition, Misfire, MisfirePolicy, Overlap, OverlapPolicy, Task
 from rota.model.trigger import Calendar, Cron, Delay, Endless, Every, Manual, Once, Pace, Window

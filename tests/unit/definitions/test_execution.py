@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import rota
 from rota.definitions import execution
-from rota.definitions.document import read_yaml
 from rota.definitions.report import Report
 from rota.definitions.spec import BackoffShape, ExecutionShape, JobShape, RateShape, RetriesShape, Shape
+from rota.definitions.yaml import read_yaml
 from rota.errors import InvalidInput
 from rota.execution.kinds.registry import KINDS
 from rota.model.job import Definition, JobName, Task, handler_name, handler_of, lane_of

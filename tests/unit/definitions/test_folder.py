@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 from rota.definitions import folder
-from rota.definitions.folder import load
+from rota.definitions.folder import Watched, load
 from rota.definitions.loaded import Loaded
-from rota.definitions.watch import Watched
 from rota.model.job import Definition, Task
 from rota.model.value import encode
 from rota.model.work import Backoff, Bounds, Rate, Retry

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.definitions.folder import load
-from rota.definitions.watch import Watched
+from rota.definitions.folder import Watched, load
 
 TODAY = date(2026, 1, 1)
 GOOD = "jobs:\n  fine:\n    cron: '0 3 * * *'\n    shell: [echo, hello]\n"

@@ -12,7 +12,7 @@ import rota
 from rota.clock import SystemClock
 from rota.control import Control
 from rota.definitions.alarm import job_alarms, written
-from rota.definitions.document import read_yaml
+from rota.definitions.yaml import read_yaml
 from rota.model.alarm import AlarmKind
 from rota.model.job import Definition
 from rota.storage.memory import MemoryStore

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from rota.rest.app import app
-from rota.rest.connections import Connections
-from rota.rest.door import Door
+from rota.rest.door import Connections, Door
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 PATIENCE_S = 30.0

@@ -45,24 +45,20 @@ class CommandChannel(AlarmChannel):
         return list(to)
 
     async def send(self, settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> str:
-        return await _run(settings, clock, channel, message)
+        """Run the program, and return its exit code and what it printed last."""
+        from rota.execution.isolation.process_trees import ProcessTrees
 
-
-async def _run(settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> str:
-    """Run the program, and return its exit code and what it printed last."""
-    from rota.execution.isolation.process_trees import ProcessTrees
-
-    process_trees = await ProcessTrees.open(state_dir=Path(settings.state_dir), node=settings.node)
-    try:
-        process_trees.renew(clock.boottime() + settings.send_s)
-        tree = await process_trees.start(_spec(settings, channel, message))
-        printed, end = await _fed(tree, message_json(message) + b"\n")
-    finally:
-        await process_trees.close()
-    said = printed.decode(errors="replace").strip()
-    if end.code != 0:
-        raise Undelivered(f"{_how(end)}: {said}" if said else _how(end))
-    return f"exit code 0: {said}" if said else "exit code 0"
+        process_trees = await ProcessTrees.open(state_dir=Path(settings.state_dir), node=settings.node)
+        try:
+            process_trees.renew(clock.boottime() + settings.send_s)
+            tree = await process_trees.start(_spec(settings, channel, message))
+            printed, end = await _fed(tree, message_json(message) + b"\n")
+        finally:
+            await process_trees.close()
+        said = printed.decode(errors="replace").strip()
+        if end.code != 0:
+            raise Undelivered(f"{_how(end)}: {said}" if said else _how(end))
+        return f"exit code 0: {said}" if said else "exit code 0"
 
 
 def _spec(settings: CourierSettings, channel: Channel, message: Message) -> TreeSpec:

@@ -30,30 +30,26 @@ class MailChannel(AlarmChannel):
         return (value,)
 
     async def send(self, settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> str:
-        return await _sent(settings, clock, channel, message)
+        """Hand the message to the server, and return what it says."""
+        import aiosmtplib
 
-
-async def _sent(settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> str:
-    """Hand the message to the server, and return what it says."""
-    import aiosmtplib
-
-    if not settings.smtp_host:
-        raise Undelivered("this node knows no mail server; set alarm.smtp_host and alarm.smtp_from")
-    tls = tls_of(settings)
-    refused, answer = await aiosmtplib.send(
-        letter(settings, clock, channel, message),
-        hostname=settings.smtp_host,
-        port=settings.smtp_port,
-        username=settings.smtp_user or None,
-        password=settings.smtp_password or None,
-        use_tls=tls == "tls",
-        start_tls=tls == "starttls",
-        cert_bundle=settings.smtp_ca or None,
-        timeout=settings.send_s,
-    )
-    if refused:
-        raise Undelivered("; ".join(f"{who}: {what.code} {what.message}" for who, what in refused.items()))
-    return answer
+        if not settings.smtp_host:
+            raise Undelivered("this node knows no mail server; set alarm.smtp_host and alarm.smtp_from")
+        tls = tls_of(settings)
+        refused, answer = await aiosmtplib.send(
+            letter(settings, clock, channel, message),
+            hostname=settings.smtp_host,
+            port=settings.smtp_port,
+            username=settings.smtp_user or None,
+            password=settings.smtp_password or None,
+            use_tls=tls == "tls",
+            start_tls=tls == "starttls",
+            cert_bundle=settings.smtp_ca or None,
+            timeout=settings.send_s,
+        )
+        if refused:
+            raise Undelivered("; ".join(f"{who}: {what.code} {what.message}" for who, what in refused.items()))
+        return answer
 
 
 def tls_of(settings: CourierSettings) -> str:

@@ -38,22 +38,18 @@ class WebhookChannel(AlarmChannel):
         return (url(value),)
 
     async def send(self, settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> str:
-        return await _sent(settings, clock, channel, message)
-
-
-async def _sent(settings: CourierSettings, clock: Clock, channel: Channel, message: Message) -> str:
-    """Post the message, and return the first line of the response."""
-    try:
-        where = await asyncio.to_thread(request_target, channel.to[0], settings.hosts)
-    except TaskFault as refused:
-        raise Undelivered(f"{refused}; to allow it, name its host in alarm.hosts") from None
-    content = message_json(message)
-    signed = signature(channel.secret, int(clock.wall().timestamp()), content)
-    answer = await _post(where, _head(where, signed, message, len(content)) + content)
-    status = answer.split(maxsplit=2)[1:2]
-    if not status or not status[0].isdigit() or int(status[0]) not in GOOD:
-        raise Undelivered(f"answered {answer or 'nothing'}")
-    return answer
+        """Post the message, and return the first line of the response."""
+        try:
+            where = await asyncio.to_thread(request_target, channel.to[0], settings.hosts)
+        except TaskFault as refused:
+            raise Undelivered(f"{refused}; to allow it, name its host in alarm.hosts") from None
+        content = message_json(message)
+        signed = signature(channel.secret, int(clock.wall().timestamp()), content)
+        answer = await _post(where, _head(where, signed, message, len(content)) + content)
+        status = answer.split(maxsplit=2)[1:2]
+        if not status or not status[0].isdigit() or int(status[0]) not in GOOD:
+            raise Undelivered(f"answered {answer or 'nothing'}")
+        return answer
 
 
 def signature(secret: str, at_s: int, content: bytes) -> str:

@@ -7,26 +7,63 @@ one number for all writes, so both only rise. What needs a session asks in the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rota.coordinators.etcd.address import address_of
-from rota.coordinators.etcd.bounds import bounded
-from rota.coordinators.etcd.reading import Reader
 from rota.coordinators.etcd.session import EtcdSession, name_of
-from rota.coordinators.etcd.steps import TXN, batches, claiming, deleting, holding, leased_by, putting, written_at
 from rota.coordinators.etcd.watch import Watcher
-from rota.coordinators.etcd.wire import Done, Op, Txn
-from rota.errors import CoordinatorError, CoordinatorRefused, SessionLost
+from rota.coordinators.etcd.wire import (
+    RANGE,
+    TXN,
+    Compacted,
+    Done,
+    KeyValue,
+    Op,
+    Range,
+    Ranged,
+    Txn,
+    batches,
+    claiming,
+    deleting,
+    end_of,
+    holding,
+    leased_by,
+    putting,
+    written_at,
+)
+from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, SessionLost
 from rota.model.entry import Entry, check_keys, check_values
 from rota.ports import Clock
 
 if TYPE_CHECKING:
     from rota.coordinators.etcd.gateway import Gateway
 
+
+P = ParamSpec("P")
+R = TypeVar("R")
+VERB_S = 5.0
+"""How long a verb may take in all."""
+PAGE = 5_000
+"""How many keys one answer has at most."""
 CLOSE_S = 2.0
 """How long a client that goes waits for its leave."""
+
+
+def bounded(verb: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Give a verb up after a while; what it has asked may have been done."""
+
+    @wraps(verb)
+    async def within(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            async with asyncio.timeout(VERB_S):
+                return await verb(*args, **kwargs)
+        except TimeoutError:
+            raise CoordinatorUnavailable(f"etcd has not answered within {VERB_S:g} s") from None
+
+    return within
 
 
 class EtcdCoordinator:
@@ -37,7 +74,6 @@ class EtcdCoordinator:
         self._prefix = prefix
         self._gateway = _gateway(url)
         self._session = EtcdSession(self._gateway, clock, prefix, ttl_s=ttl_s)
-        self._reader = Reader(self._gateway, prefix)
         self._watcher = Watcher(self._gateway, clock, prefix)
         self.ttl_s = ttl_s
 
@@ -88,15 +124,16 @@ class EtcdCoordinator:
 
     @bounded
     async def get(self, key: str) -> Entry | None:
-        return await self._reader.entry(key)
+        found = await self._range(Range(key=self._at(key)))
+        return self._entry(found.kvs[0]) if found.kvs else None
 
     @bounded
     async def read(self, folder: str) -> tuple[Entry, ...]:
-        return await self._reader.entries(folder)
+        return tuple(self._entry(kv) for kv in await self._children(folder))
 
     @bounded
     async def keys(self, folder: str) -> frozenset[str]:
-        return await self._reader.keys(folder)
+        return frozenset(self._key(kv) for kv in await self._children(folder, keys_only=True))
 
     @bounded
     async def put(self, key: str, value: str, *, version: int | None = None) -> int | None:
@@ -125,6 +162,39 @@ class EtcdCoordinator:
                     await self._session.end()
         finally:
             await self._gateway.close()
+
+    async def _children(self, folder: str, *, keys_only: bool = False) -> list[KeyValue]:
+        below = self._at(f"{folder}/" if folder else "")
+        while True:
+            try:
+                return await self._pages(below, keys_only=keys_only)
+            except Compacted:  # what the first page has shown is forgotten: read all of it anew
+                continue
+
+    async def _pages(self, below: bytes, *, keys_only: bool) -> list[KeyValue]:
+        """What is directly below, all as it was in one moment."""
+        found: list[KeyValue] = []
+        start, revision, more = below, 0, True
+        while more:
+            page = await self._range(
+                Range(key=start, range_end=end_of(below), limit=PAGE, revision=revision, keys_only=keys_only)
+            )
+            found += [kv for kv in page.kvs if b"/" not in kv.key[len(below) :]]
+            more, revision = page.more, revision or page.header.revision
+            start = page.kvs[-1].key + b"\0" if page.kvs else start
+        return found
+
+    async def _range(self, wish: Range) -> Ranged:
+        """Read keys. The answer has seen what was done before it was asked for."""
+        return await self._gateway.ask(RANGE, wish, Ranged, again=True)
+
+    def _key(self, kv: KeyValue) -> str:
+        return kv.key.decode(errors="replace").removeprefix(self._prefix)
+
+    def _entry(self, kv: KeyValue) -> Entry:
+        owner, fence = (name_of(kv.lease), kv.create_revision) if kv.lease else (None, 0)
+        value = kv.value.decode(errors="replace")
+        return Entry(key=self._key(kv), value=value, version=kv.mod_revision, session=owner, fence=fence)
 
     async def _while_living(self, lease: int, steps: Iterable[Op]) -> Done:
         """Do steps together, if the session lives; to do them twice does no harm."""

@@ -19,8 +19,7 @@ import aiohttp
 import msgspec
 
 from rota.coordinators.etcd.address import EtcdAddress
-from rota.coordinators.etcd.faults import AuthOff, TokenRefused, Unsent, fault_of
-from rota.coordinators.etcd.wire import Authenticate, Authenticated, decode
+from rota.coordinators.etcd.wire import Authenticate, Authenticated, AuthOff, TokenRefused, Unsent, decode, fault_of
 from rota.errors import CoordinatorRefused, CoordinatorUnavailable
 from rota.model.value import Value
 

@@ -15,8 +15,7 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rota.coordinators.etcd.steps import PUT, exists
-from rota.coordinators.etcd.wire import Compare, Lease, Put, Ranged, Renewed
+from rota.coordinators.etcd.wire import PUT, Compare, Lease, Put, Ranged, Renewed, exists
 from rota.errors import SessionLost
 from rota.ports import Clock
 

@@ -13,8 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rota.coordinators.etcd.steps import end_of
-from rota.coordinators.etcd.wire import Create, News, WatchAnswer, WatchRequest
+from rota.coordinators.etcd.wire import Create, News, WatchAnswer, WatchRequest, end_of
 from rota.errors import CoordinatorError, CoordinatorUnavailable
 from rota.model.entry import folder_of
 from rota.ports import Clock

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rota.coordinators.recipes.lasting import put_lasting
 from rota.model.folders import NOTICE
 from rota.ports import Clock, Coordinator
+
+TRIES = 5
+"""Whoever claims a lasting entry again and again is stronger; the repairer looks again later."""
 
 
 async def notify(coordinator: Coordinator, clock: Clock, topic: str) -> None:
@@ -17,3 +19,14 @@ async def notify(coordinator: Coordinator, clock: Clock, topic: str) -> None:
 def on_notice(coordinator: Coordinator, topic: str, wake: Callable[[], None]) -> None:
     """Call `wake` after a notice of this topic."""
     coordinator.listen(f"{NOTICE}/{topic}", wake)
+
+
+async def put_lasting(coordinator: Coordinator, key: str, value: str) -> bool:
+    """Write an entry that lasts, over a claim if there is one. Says whether it was written."""
+    for _ in range(TRIES):
+        if await coordinator.put(key, value) is not None:
+            return True
+        entry = await coordinator.get(key)
+        if entry is not None:
+            await coordinator.delete(key, entry.version)
+    return False

@@ -15,8 +15,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from rota.coordinators.sql import entries
-from rota.coordinators.sql.bells import PREFIX, Bells
-from rota.coordinators.sql.entries import Entries
+from rota.coordinators.sql.entries import PREFIX, Entries, TopicListeners
 from rota.errors import CoordinatorUnavailable, SessionLost, StoreUnavailable
 from rota.model.entry import Entry, check_keys, check_values
 from rota.ports import Clock
@@ -43,7 +42,7 @@ class SqlCoordinator:
         self._dialect = database.dialect
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._bells = Bells()
+        self._listeners = TopicListeners()
         self._is_listening = False
         self._told = False
         """Whether changes were told of since the last renewal."""
@@ -77,7 +76,7 @@ class SqlCoordinator:
         if found.number != self._seen:
             self._seen = found.number
             if not told:  # a word was lost, or nobody sends any
-                self._bells.ring()
+                self._listeners.wake()
         if found.others_over:
             await self._end_others()
         return found.lives
@@ -140,18 +139,18 @@ class SqlCoordinator:
             return await self._write(lambda entries: entries.delete(key, version))
 
     def listen(self, folder: str, wake: Callable[[], None]) -> None:
-        self._bells.add(folder, wake)
+        self._listeners.add(folder, wake)
         if not self._is_listening:
             self._is_listening = True
             self._db.listen(self._hear)
 
     def _hear(self, topic: str) -> None:
         self._told = self._told or topic.startswith(PREFIX)
-        self._bells.ring(topic)
+        self._listeners.wake(topic)
 
     async def close(self) -> None:
         """Leave, if there is an answer; else the session ends by itself. The database is the store's."""
-        self._bells.clear()
+        self._listeners.clear()
         with suppress(CoordinatorUnavailable):
             await self.leave()
         self._forget(self.session)
@@ -165,7 +164,7 @@ class SqlCoordinator:
         with suppress(CoordinatorUnavailable):
             async with _answered(self.ttl_s / 4):
                 await self._write(lambda entries: None)
-            self._bells.ring()
+            self._listeners.wake()
 
     def _joined(self) -> str:
         if self.session is None:

@@ -6,11 +6,17 @@ touches the row of its own session, which goes by the store's clock like everyth
 
 Claims of a session that is over are no more, whether or not somebody has removed them yet: reads do not show them, and
 every write begins by removing them.
+
+Changes are told by topic, one for each folder that a transaction changed:
+
+    entry:live/a    that entry
+    entry:live/     several entries directly in that folder
+    entry:          anything: what was told before may have been missed
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -30,7 +36,6 @@ from sqlalchemy import (
     update,
 )
 
-from rota.coordinators.sql.bells import topics_of
 from rota.model import tables
 from rota.model.entry import Entry, folder_of
 from rota.storage.sql import schema
@@ -38,6 +43,7 @@ from rota.storage.sql.dialect import Dialect
 from rota.storage.sql.sets import Insert, Write, WritePart
 
 COUNTER = "entry"
+PREFIX = "entry:"
 AHEAD_US = 660_000_000
 """No session is renewed for longer than 600 s (`coordinator.session_s`). One that shall live for longer is over: the
 clock was set back since, or somebody else wrote it. Who lives renews it before others look, or joins anew."""
@@ -63,7 +69,8 @@ class Entries:
         self._next = self._locked_counter()
         found = self._conn.execute(_sessions(self._dialect), {"own": self._own}).all()
         self._now_us = int(found[0].now)
-        over = self._over([row.id for row in found if row.id is not None and not _lives(row.until_at, self._now_us)])
+        sessions = [row for row in found if row.id is not None]
+        over = self._over([it.id for it in sessions if not 0 < it.until_at - self._now_us <= AHEAD_US])
         self.end(over)
         self.has_session = self._own is not None and self._own in {row.id for row in found}.difference(over)
 
@@ -230,10 +237,6 @@ def _shown(dialect: Dialect, *columns: Any) -> Select[Any]:
     return select(*columns).select_from(source).where(lasting)
 
 
-def _lives(until_us: int, now_us: int) -> bool:
-    return now_us < until_us <= now_us + AHEAD_US
-
-
 def _is_over(now: Any) -> ColumnElement[bool]:
     return or_(S.until_at <= now, S.until_at > now + AHEAD_US)
 
@@ -248,3 +251,40 @@ def _sessions(dialect: Dialect) -> Select[Any]:
 
 def _entry_of(row: Row[Any]) -> Entry:
     return Entry(key=row.key, value=row.value, version=row.version, session=row.session_id, fence=row.fence)
+
+
+def topics_of(keys: Iterable[str]) -> list[str]:
+    """What to tell of entries that have changed."""
+    folders: dict[str, set[str]] = {}
+    for key in keys:
+        folders.setdefault(folder_of(key), set()).add(key)
+    return [PREFIX + (changed.pop() if len(changed) == 1 else f"{folder}/") for folder, changed in folders.items()]
+
+
+def concerns(topic: str, listened: str) -> bool:
+    """Whether a topic tells of a change in a folder that somebody listens to, or of its own entry."""
+    if not topic.startswith(PREFIX):
+        return False
+    name = topic.removeprefix(PREFIX)
+    if name.endswith("/"):
+        return name[:-1] in (listened, folder_of(listened))
+    return not name or listened in (name, folder_of(name))
+
+
+class TopicListeners:
+    """The listeners of one client."""
+
+    def __init__(self) -> None:
+        self._listeners: list[tuple[str, Callable[[], None]]] = []
+
+    def add(self, folder: str, wake: Callable[[], None]) -> None:
+        self._listeners.append((folder, wake))
+
+    def wake(self, topic: str = PREFIX) -> None:
+        """Wake those whom a topic concerns; without one, all."""
+        for folder, wake in list(self._listeners):
+            if concerns(topic, folder):
+                wake()
+
+    def clear(self) -> None:
+        self._listeners.clear()

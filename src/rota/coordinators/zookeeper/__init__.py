@@ -1,15 +1,11 @@
 """A coordinator on ZooKeeper: claims are ephemeral nodes, and transaction numbers are fences.
 
     coordinator.py      the verbs
-    tree.py, claims.py  what they do to nodes; node.py is how a node is an entry
-    links.py            opens links when they are needed, and watches for the listeners of ear.py
-    link.py             one session, as asyncio sees it
-    wire.py             the same on kazoo's threads; faults.py is what kazoo's errors mean
+    tree.py             what they do to nodes, and how a node is an entry
+    links.py            opens links when they are needed, and watches folders for their listeners
+    link.py             one session, as asyncio sees it, and what kazoo's errors mean
+    wire.py             the same on kazoo's threads
     address.py          what a URL says
 
 It needs ZooKeeper 3.6 or later, for watches that stay.
 """
-
-from rota.coordinators.zookeeper.coordinator import ZooKeeperCoordinator
-
-__all__ = ["ZooKeeperCoordinator"]

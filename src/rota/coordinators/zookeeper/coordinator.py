@@ -13,10 +13,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from rota.coordinators.zookeeper import claims
 from rota.coordinators.zookeeper.address import ZooKeeperAddress, address_of
-from rota.coordinators.zookeeper.node import entry_of
-from rota.coordinators.zookeeper.tree import ZnodeTree
+from rota.coordinators.zookeeper.tree import ZnodeTree, entry_of
 from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, InvalidInput, SessionLost
 from rota.model.entry import KEY, Entry, check_keys, check_values
 from rota.ports import Clock
@@ -79,7 +77,7 @@ class ZooKeeperCoordinator:
         won: dict[str, int] = {}
         for some in _batches(values.items()):
             async with self._ours() as link:
-                won |= await claims.claim(self._tree, link, dict(some))
+                won |= await self._tree.claim(link, dict(some))
         self._living()  # what was won by a session that has ended meanwhile is not told
         return won
 
@@ -88,13 +86,13 @@ class ZooKeeperCoordinator:
         self._living()
         for some in _batches(fences.items()):
             async with self._ours() as link:
-                await claims.release(self._tree, link, dict(some))
+                await self._tree.release(link, dict(some))
 
     async def update(self, key: str, fence: int, value: str) -> bool:
         check_keys([key])
         check_values([value])
         async with self._ours() as link:
-            return await claims.update(self._tree, link, key, fence, value)
+            return await self._tree.update(link, key, fence, value)
 
     async def get(self, key: str) -> Entry | None:
         check_keys([key])

@@ -10,46 +10,40 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Thread
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kazoo import exceptions as kazoo
 from kazoo.protocol.states import KeeperState, ZnodeStat
 
 from rota.coordinators.zookeeper.address import ZooKeeperAddress
-from rota.coordinators.zookeeper.faults import answer_of
-from rota.coordinators.zookeeper.node import No, Znode, session_name
+from rota.coordinators.zookeeper.tree import No, Znode, session_name
 from rota.coordinators.zookeeper.wire import ZooKeeperClient
-from rota.errors import CoordinatorRefused, CoordinatorUnavailable
+from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, SessionLost
+
+if TYPE_CHECKING:
+    from rota.coordinators.zookeeper.links import Links
 
 WINDOW = 128
 """How many requests may be on their way: kazoo is woken through a pipe that holds few more, and then blocks."""
+_NOES = {
+    kazoo.NoNodeError: No.MISSING,
+    kazoo.NodeExistsError: No.EXISTS,
+    kazoo.BadVersionError: No.CHANGED,
+    kazoo.NotEmptyError: No.HAS_CHILDREN,
+    kazoo.NoChildrenForEphemeralsError: No.BELOW_CLAIM,
+}
 _BYSTANDERS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
 """What the deeds of a transaction are answered that were not at fault."""
-
-
-class Keeper(Protocol):
-    """Who wants to know of a link."""
-
-    def came_up(self, link: Link) -> None:
-        """It is connected, perhaps again: its watches are gone, and changes may have been missed."""
-
-    def was_cut(self) -> None:
-        """The connection was lost; the session may live."""
-
-    def went_over(self, link: Link) -> None:
-        """Its session is over."""
-
-    def heard(self, paths: Collection[str]) -> None:
-        """Nodes that are watched have changed."""
 
 
 class Link:
     """One session. It belongs to the event loop that it was made in, and connects by itself."""
 
-    def __init__(self, address: ZooKeeperAddress, ttl_s: float, keeper: Keeper) -> None:
+    def __init__(self, address: ZooKeeperAddress, ttl_s: float, keeper: Links) -> None:
         self._loop = asyncio.get_running_loop()
         self._keeper = keeper
         self._window = asyncio.Semaphore(WINDOW)
@@ -65,7 +59,7 @@ class Link:
         """Whether the server has said that the session is over."""
         self.number = 0
         """The session, as ZooKeeper counts them; 0 before there is one."""
-        self._client = ZooKeeperClient(address, ttl_s, self._told, self._heard)
+        self._client = ZooKeeperClient(address, ttl_s, partial(self._tell, self._became), self._heard)
         self._client.start_async()
 
     @property
@@ -179,9 +173,6 @@ class Link:
         with suppress(RuntimeError):  # the loop has been closed: nobody is left to tell
             self._loop.call_soon_threadsafe(call, *args)
 
-    def _told(self, state: Any, number: int) -> None:
-        self._tell(self._became, state, number)
-
     def _became(self, state: Any, number: int) -> None:
         if self.is_over:
             return
@@ -211,3 +202,21 @@ class Link:
 
 def _node(data: bytes, stat: Any) -> Znode:
     return Znode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
+
+
+def answer_of(error: Exception) -> No:
+    """The answer that an error is; raises ours for one that is none."""
+    if (no := _NOES.get(type(error))) is not None:
+        return no
+    raise _fault(error) from error
+
+
+def _fault(error: Exception) -> CoordinatorError:
+    match error:
+        case kazoo.SessionExpiredError():
+            return SessionLost("ZooKeeper has ended the session")
+        case kazoo.NoAuthError() | kazoo.AuthFailedError() | kazoo.InvalidACLError():
+            return CoordinatorRefused("the nodes of this namespace in ZooKeeper belong to somebody else")
+        case kazoo.UnimplementedError():
+            return CoordinatorRefused("this ZooKeeper is too old: 3.6 or later is needed")
+    return CoordinatorUnavailable(f"ZooKeeper did not answer: {type(error).__name__}")

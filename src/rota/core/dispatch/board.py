@@ -3,8 +3,8 @@
 An item may start when its time has come, none of its limits is full, and an executor of its group that has its handler
 has a free seat. Of those that may, the next is the one with the earliest `start_by`; then the earliest `not_before`;
 then the one whose quota has the least running per weight; then the oldest. An item is passed over only while it may not
-start. `Rounds` keeps heaps, so that a round costs what it gives, not what waits; `plain_round` is the same rule in its
-shortest form, for tests to compare with.
+start. `Rounds` keeps heaps, so that a round costs what it gives, not what waits; tests compare it with the same rule in
+its shortest form.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from rota.core.dispatch.rate import begin, unbegun
 from rota.core.dispatch.room import Room, Way
@@ -94,12 +93,12 @@ class Rounds:
 
     def plan(self, now_us: int, targets: Sequence[Target], batch_max: int) -> RoundPlan:
         self._awake(now_us)
-        free = _Free([it for it in targets if it.node_id not in self.unreachable], self._on_node)
-        far = _Free([it for it in targets if it.node_id in self.unreachable], self._on_node)
+        free = FreeSeats([it for it in targets if it.node_id not in self.unreachable], self._on_node)
+        far = FreeSeats([it for it in targets if it.node_id in self.unreachable], self._on_node)
         self.is_cut_off = False
         room = Room(self._limits, self._running, now_us, self._date_starts(now_us))
         given: list[Given] = []
-        turns = {lane_id: self._turn(lane_id, room, free) for lane_id in self._lanes_waiting()}
+        turns = {lane_id: self._turn(lane_id, room, free) for lane_id in list(self._heaps) if self._skip_dead(lane_id)}
         heads = [turn.head() for turn in turns.values()]
         heapq.heapify(heads)
         starved = False
@@ -198,9 +197,6 @@ class Rounds:
             item = heapq.heappop(future)[2]
             push(heaps[item.lane_id], (item.start_by, item.not_before, item.item_id, item))
 
-    def _lanes_waiting(self) -> list[int]:
-        return [lane_id for lane_id in list(self._heaps) if self._skip_dead(lane_id)]
-
     def _skip_dead(self, lane_id: int) -> bool:
         """Drop cancelled items from the front of a lane. Returns True if an item is left."""
         heap = self._heaps[lane_id]
@@ -216,7 +212,7 @@ class Rounds:
             way = self._ways[lane_id] = Way.of(self.lanes[lane_id])
         return way
 
-    def _turn(self, lane_id: int, room: Room, free: _Free) -> _Turn:
+    def _turn(self, lane_id: int, room: Room, free: FreeSeats) -> _Turn:
         way = self._way(lane_id)
         return _Turn(lane_id, way, self._heaps[lane_id], self._running, room, free.able_to(way.lane))
 
@@ -317,7 +313,7 @@ class _Turn:
         return not self.is_rated or self._room.full(self.way) is None
 
 
-class _Free:
+class FreeSeats:
     """The free seats of the executors."""
 
     def __init__(self, targets: Sequence[Target], taken: Counter[int]) -> None:
@@ -362,40 +358,3 @@ def can_run(handlers: frozenset[str], handler: str) -> bool:
     if not handler or handler in handlers:
         return True
     return not is_listener(handler) and f"{handler.partition(':')[0]}:*" in handlers
-
-
-class State(NamedTuple):
-    """Everything that a round depends on."""
-
-    now_us: int
-    ready: Sequence[Ready]
-    seated: Sequence[Seated]
-    lanes: dict[int, Lane]
-    limits: Sequence[Limit]
-    targets: Sequence[Target]
-
-
-def plain_round(state: State, batch_max: int) -> list[Given]:
-    """The rule in its shortest form: again and again the first of all that may start."""
-    limits = {limit.name: limit for limit in state.limits}
-    ways = {lane_id: Way.of(lane) for lane_id, lane in state.lanes.items()}
-    seated = list(state.seated)
-    left = [item for item in state.ready if item.not_before <= state.now_us]
-    given: list[Given] = []
-    while len(given) < batch_max:
-        room = Room(limits, Counter(name for seat in seated for name in ways[seat.lane_id].limits), state.now_us)
-        free = _Free(state.targets, Counter(seat.node_id for seat in seated if seat.node_id is not None))
-        able = [
-            (item.start_by, item.not_before, room.load(ways[item.lane_id]), item.item_id, item, node_id)
-            for item in left
-            if room.admits(ways[item.lane_id])
-            and (node_id := free.best(free.able_to(state.lanes[item.lane_id]), item.avoid_id)) is not None
-        ]
-        if not able:
-            break
-        *_, first, node_id = min(able, key=lambda it: it[:4])
-        room.take(ways[first.lane_id])
-        left.remove(first)
-        seated.append(Seated(first.item_id, first.lane_id, node_id))
-        given.append(Given(first, node_id))
-    return given

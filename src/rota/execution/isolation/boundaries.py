@@ -56,7 +56,9 @@ class PortableGroupBoundary(GroupBoundary):
     `ps`."""
 
     def clear(self, main: int, reap: Reap) -> int:
-        left = 0 if _is_there(main) or not _signal_group(main, 0) else _count(main)
+        left = 0
+        if not _is_there(main) and _signal_group(main, 0):
+            left = sum(seen.group == main and seen.is_alive for seen in processes.all_processes())
         while _signal_group(main, signal.SIGKILL):
             reap()
             pause(_PAUSE_S)
@@ -152,10 +154,6 @@ def _is_there(child: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _count(group: int) -> int:
-    return sum(seen.group == group and seen.is_alive for seen in processes.all_processes())
 
 
 def _kill_children() -> set[int]:

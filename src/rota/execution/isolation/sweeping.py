@@ -70,15 +70,11 @@ def _swept(state_dir: Path) -> SweepReport:
         agent = records.read_agent(folder)
         if agent is None:
             unreadable += _leave_if_used(folder)
-        elif _lives(agent):
+        elif _same_boot(agent) and _same_numbers(agent) and agent.agent.is_alive:
             living += 1
         else:
             formers.append(_clear_agent(agent, folder))
     return SweepReport(formers=tuple(formers), living=living, unreadable=tuple(unreadable))
-
-
-def _lives(agent: AgentRecord) -> bool:
-    return _same_boot(agent) and _same_numbers(agent) and agent.agent.is_alive
 
 
 def _same_boot(agent: AgentRecord) -> bool:

@@ -64,7 +64,7 @@ class Functions:
     def _found(self, task: WorkerTask) -> Caller:
         what = task.what
         if isinstance(KINDS.find(task.runner), FunctionKind):
-            return Caller(_imported(what), of_kind=True)  # the plugin names it, not the user: no list is asked
+            return Caller(imported(what), of_kind=True)  # the plugin names it, not the user: no list is asked
         if self._setup.app is None:
             return Caller(self._allowed(what))
         if what not in self._own:
@@ -79,10 +79,10 @@ class Functions:
             raise TaskFault(
                 UNKNOWN, f"this node may not import {name}; it may import {', '.join(self._setup.modules) or 'nothing'}"
             )
-        return _imported(what)
+        return imported(what)
 
 
-def _imported(what: str) -> Callable[..., Any]:
+def imported(what: str) -> Callable[..., Any]:
     """Import `module:function`. Raises TaskFault, or what importing the module raises."""
     name, _, path = what.partition(":")
     found: Any = importlib.import_module(name)

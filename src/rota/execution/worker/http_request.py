@@ -139,7 +139,8 @@ def _kept(status: int, reason: str, body: bytes) -> dict[str, Any]:
     if more:
         sys.stdout.write(f"\n[rota: only the first {BODY_MAX} bytes of the answer are kept]\n")
     if status >= FAILED or status in REDIRECTS:
-        raise TaskFault(str(status), f"answered {status} {reason}".strip() + _hint(status), status)
+        hint = "; redirects are not followed, give the final URL" if status in REDIRECTS else ""
+        raise TaskFault(str(status), f"answered {status} {reason}".strip() + hint, status)
     text = body.decode(errors="replace")
     result = {"status": status, "body": text, "truncated": more}
     if len(json.dumps(result, ensure_ascii=False).encode()) > RESULT_MAX:
@@ -149,7 +150,3 @@ def _kept(status: int, reason: str, body: bytes) -> dict[str, Any]:
 
 def _stopped() -> TaskFault:
     return TaskFault("stopped", "the request was cut off: its time was up, or it was cancelled")
-
-
-def _hint(status: int) -> str:
-    return "; redirects are not followed, give the final URL" if status in REDIRECTS else ""

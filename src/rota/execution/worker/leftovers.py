@@ -1,22 +1,34 @@
 """Finds what a task has left behind in its worker: processes, threads, or state that cannot be put back.
 
-The worker is a subreaper: every orphan below it becomes its child, so that it sees whether there are any.
+The worker is a subreaper: every orphan below it becomes its child, so that it sees whether there are any. The state of
+the process is remembered when the app was loaded, and put back after each item. What Python modules keep (global names,
+loggers, imported modules, `sys.path`) belongs to the app and is not touched.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # no stubs know it; `signal` makes enum members, which takes far longer
+import ctypes
+import gc
+import locale
 import os
+import resource
+import shutil
+import signal
+import socket
 import sys
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rota.execution.isolation import kernel, processes
 from rota.execution.worker.clock import monotonic
-from rota.execution.worker.process_state import process_state, thread_state
 
 OWN = "rota-"
 """How the names of our own threads begin."""
@@ -25,6 +37,201 @@ THREADS_S = 0.2
 _HELPER = OWN + "helper"
 _LOOK_S = 0.001
 _NAMED = 3
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+_SIGNALS = [int(number) for number in sorted(signal.valid_signals())]
+_libc = ctypes.CDLL(None)
+_get_environ = getattr(_libc, "_NSGetEnviron", None)
+"""macOS shows the variable itself to no library."""
+_Entries = ctypes.POINTER(ctypes.c_char_p)
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+
+class StatePart(NamedTuple):
+    """One thing that can be read and put back; `write` may raise. It is read after every item, so `read` is short."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+class ProcessState:
+    """The values of all parts now, to which `restore` returns."""
+
+    def __init__(self, parts: list[StatePart]) -> None:
+        self._parts = tuple((part, copy(part.read())) for part in parts)
+        self._reads = [part.read for part in parts]
+        self._values = [value for _, value in self._parts]
+
+    def is_changed(self) -> bool:
+        """True if any part differs from its remembered value."""
+        try:
+            return [read() for read in self._reads] != self._values
+        except (OSError, ValueError):  # closed, for example: that is a change too
+            return True
+
+    def restore(self) -> list[str]:
+        """Put every part back. Returns the names of those that could not be."""
+        if not self.is_changed():
+            return []
+        return [part.name for part, value in self._parts if _read(part) != value and not _is_restored(part, value)]
+
+
+def process_state(folder_to_empty: str = "") -> ProcessState:
+    """What the whole process has, and its main thread; and a folder in which items leave nothing."""
+    folder = _folder()
+    standard_input = os.dup(0)
+    parts = [
+        StatePart("working folder", _working_folder, lambda _: os.chdir(folder)),
+        StatePart("umask", _umask, os.umask),
+        StatePart("environment", lambda: os.environ._data, _set_environment),  # type: ignore[attr-defined]  # noqa: SLF001
+        StatePart("environment of programs", _handed_on, _set_handed_on),
+        StatePart("time zone", lambda: (time.tzname, time.timezone), lambda _: time.tzset()),
+        StatePart("signal handlers", lambda: [*map(_signal.getsignal, _SIGNALS)], _set_handlers),
+        StatePart("timers", lambda: [_signal.getitimer(timer)[0] > 0 for timer in _TIMERS], _stop_timers),
+        StatePart("limits", lambda: [*map(resource.getrlimit, _LIMITS)], _set_limits),
+        StatePart("user", _user, lambda _: None),
+        StatePart("locale", partial(locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)),
+        StatePart("arguments", lambda: sys.argv, lambda value: setattr(sys, "argv", list(value))),
+        StatePart("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+        StatePart("garbage collection", gc.isenabled, lambda is_on: gc.enable() if is_on else gc.disable()),
+        StatePart("socket timeout", socket.getdefaulttimeout, socket.setdefaulttimeout),
+        StatePart("standard input", _standard_input, lambda _: os.dup2(standard_input, 0)),
+    ]
+    if folder_to_empty:
+        parts.append(
+            StatePart(
+                "files in its working folder",
+                lambda: sorted(os.listdir(folder_to_empty)),  # noqa: PTH208
+                lambda kept: _clear_folder(folder_to_empty, kept),
+            )
+        )
+    return ProcessState(parts + _thread_parts())
+
+
+def thread_state() -> ProcessState:
+    """What belongs to a thread alone."""
+    return ProcessState(_thread_parts())
+
+
+def _thread_parts() -> list[StatePart]:
+    parts = [
+        StatePart("blocked signals", partial(_signal.pthread_sigmask, signal.SIG_BLOCK, ()), _set_blocked_signals),
+        StatePart("priority", partial(os.getpriority, os.PRIO_PROCESS, 0), _set_priority),
+    ]
+    if hasattr(os, "sched_getaffinity"):
+        parts.append(StatePart("processors", partial(os.sched_getaffinity, 0), partial(os.sched_setaffinity, 0)))
+    return parts
+
+
+def _set_blocked_signals(numbers: set[int | signal.Signals]) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, numbers)
+
+
+def _read(part: StatePart) -> Any:
+    try:
+        return part.read()
+    except (OSError, ValueError):  # closed, for example: that is a change too
+        return None
+
+
+def _is_restored(part: StatePart, value: Any) -> bool:
+    with suppress(OSError, ValueError, TypeError, RecursionError, locale.Error):
+        part.write(value)
+    return bool(_read(part) == value)
+
+
+def _working_folder() -> tuple[int, int]:
+    found = os.stat(".")  # noqa: PTH116 - a path would cost more than the question
+    return found.st_dev, found.st_ino
+
+
+def _standard_input() -> tuple[int, int]:
+    found = os.fstat(0)
+    return found.st_dev, found.st_ino
+
+
+def _clear_folder(folder: str, kept: list[str]) -> None:
+    """Remove all but what loading the app has made."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name in kept:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)  # noqa: PTH108
+
+
+def _folder() -> str:
+    with suppress(FileNotFoundError):  # it was removed: then a worker whose item has left it is replaced
+        return str(Path.cwd())
+    return "/"
+
+
+def _umask() -> int:
+    """It can only be read by setting it."""
+    value = os.umask(0o077)
+    os.umask(value)
+    return value
+
+
+def _handed_on() -> frozenset[bytes]:
+    """The `NAME=value` that programs get that are started: `os.putenv` and C code change only that."""
+    entries = _environ()
+    found, at = set(), 0
+    while (entry := entries[at]) is not None:
+        found.add(entry)
+        at += 1
+    return frozenset(found)
+
+
+def _environ() -> Any:
+    if _get_environ is None:
+        return _Entries.in_dll(_libc, "environ")
+    _get_environ.restype = ctypes.POINTER(_Entries)
+    return _get_environ().contents
+
+
+def _set_environment(own: dict[bytes, bytes]) -> None:
+    for name in [name for name in os.environb if name not in own]:
+        del os.environb[name]
+    os.environb.update(own)
+    time.tzset()
+
+
+def _set_handed_on(entries: frozenset[bytes]) -> None:
+    for entry in _handed_on() - entries:
+        os.unsetenv(entry.partition(b"=")[0])
+    for entry in entries - _handed_on():
+        name, _, text = entry.partition(b"=")
+        os.putenv(name, text)
+    time.tzset()
+
+
+def _set_handlers(value: list[Any]) -> None:
+    for number, handler in zip(_SIGNALS, value, strict=True):
+        if _signal.getsignal(number) != handler and handler is not None:
+            signal.signal(number, handler)
+
+
+def _stop_timers(value: list[bool]) -> None:
+    for timer, is_running in zip(_TIMERS, value, strict=True):
+        if not is_running:
+            signal.setitimer(timer, 0)
+
+
+def _set_limits(value: list[tuple[int, int]]) -> None:
+    for number, limits in zip(_LIMITS, value, strict=True):
+        if resource.getrlimit(number) != limits:
+            resource.setrlimit(number, limits)
+
+
+def _set_priority(value: int) -> None:
+    os.setpriority(os.PRIO_PROCESS, 0, value)
+
+
+def _user() -> tuple[int, ...]:
+    return os.getuid(), os.geteuid(), os.getgid(), os.getegid()
 
 
 def adopt() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rota.coordinators.recipes.handover import key_of, read_handover, write_handover
+from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, write_handover
 from rota.core.placement.claim import Sweep
 from rota.model.cluster import Handover
 from rota.model.folders import HANDOVER
@@ -19,7 +19,7 @@ class Handovers:
 
     def __init__(self, coordinator: Coordinator, giver: str) -> None:
         self._coordinator = coordinator
-        self._key = key_of(giver)
+        self._key = handover_key(giver)
         self._own: dict[int, Handover] = {}
         self._version = 0
 

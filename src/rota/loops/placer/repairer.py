@@ -12,7 +12,7 @@ from __future__ import annotations
 import structlog
 
 from rota.coordinators.recipes.notice import notify
-from rota.coordinators.recipes.repairs import key_of, write_repairs
+from rota.coordinators.recipes.scheduler_entries import repairs_key, write_repairs
 from rota.core.doctor import REPAIRS_KEPT
 from rota.core.placement.layout import Wrong, wrong
 from rota.loops.loop import Loop
@@ -97,6 +97,6 @@ class Repairer(Loop):
         news, self._news = self._news, []
         kept = [it for it in self._repairs if it.at > now - REPAIRS_KEPT] + [Repair(at=now, what=what) for what in news]
         self._repairs = tuple(kept[-KEPT_MAX:])
-        key, told = key_of(self._keeper.peer.name), write_repairs(self._repairs)
+        key, told = repairs_key(self._keeper.peer.name), write_repairs(self._repairs)
         if not any(it.key == key and it.value == told for it in found):
             await self._coordinator.put(key, told)

@@ -253,9 +253,9 @@ class MySQL(MySQLSets, Dialect):
 
     def weaknesses(self, conn: Connection) -> list[str]:
         found = []
-        if str(conn.exec_driver_sql("SELECT GLOBAL.innodb_flush_log_at_trx_commit").scalar()) != "1":
+        if str(conn.exec_driver_sql("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit").scalar()) != "1":
             found.append("innodb_flush_log_at_trx_commit is not 1; set it to 1 in my.cnf")
-        if str(conn.exec_driver_sql("SELECT GLOBAL.innodb_doublewrite").scalar()) in ("0", "OFF"):
+        if str(conn.exec_driver_sql("SELECT @@GLOBAL.innodb_doublewrite").scalar()) in ("0", "OFF"):
             found.append("innodb_doublewrite is off; set it to ON in my.cnf")
         return found
 

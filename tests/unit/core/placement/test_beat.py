@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rota.core.placement.beat import JITTER_S, begins_at, lock_key, look_s, tick_of, tick_of_soon, wait_s
-from rota.core.placement.score import busy
+from rota.core.placement.beat import JITTER_S, begins_at, busy, lock_key, look_s, tick_of, tick_of_soon, wait_s
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""`rota tenant`: who may execute how much at a time."""
+"""`rota limit` and `rota tenant`: how much may execute at a time in the whole cluster, of what names a resource, and
+for whom."""
 
 from __future__ import annotations
 
@@ -14,7 +15,49 @@ from rota.cli.session import Session, ask
 from rota.control import KEEP, QuotaState
 from rota.control.shapes.limits import limit_shape, quota_shape, removed_shape
 from rota.errors import InvalidInput
-from rota.model.work import Limit
+from rota.model.work import CAPACITY, GLOBAL, Limit
+
+
+@click.group(cls=Group)
+def limit() -> None:
+    """Set, list, remove the global limit and those of resources. Quotas: see rota tenant."""
+
+
+@limit.command(name="set")
+@click.argument("name", metavar="global|resource:NAME")
+@CAP_OPTION
+@RATE_OPTION
+@click.pass_context
+def set_limit(ctx: click.Context, name: str, cap: Any, rate: Any) -> None:
+    """Set a limit. What is not said stays as it is. A cap below what runs stops new starts only."""
+    if cap is KEEP and rate is KEEP:
+        raise click.UsageError("say what to set: --cap or --rate", ctx)
+    made = ask(ctx, lambda session: session.control.limits.set(name, cap=cap, rate=rate))
+    said(ctx, limit_shape(made), f"{made.name}: {limit_words(made)}")
+
+
+@limit.command(name="list")
+@click.pass_context
+def list_limits(ctx: click.Context) -> None:
+    """List the global limit and those of resources."""
+    found = ask(ctx, lambda session: session.control.limits.all())
+    if as_json(ctx):
+        say_json([limit_shape(it) for it in found])
+        return
+    rows = [
+        (it.name, "none" if it.cap is None else str(it.cap), rate_words(it.rate) if it.rate else "-") for it in found
+    ]
+    table(["LIMIT", "CAP", "RATE"], rows)
+
+
+@limit.command(name="remove")
+@click.argument("name", metavar="global|resource:NAME")
+@click.pass_context
+def remove_limit(ctx: click.Context, name: str) -> None:
+    """Forget a limit. The global one goes back to 100."""
+    ask(ctx, lambda session: session.control.limits.remove(name))
+    what = f"{name} is removed" if name != GLOBAL else f"global is back to its default, at most {CAPACITY} at a time"
+    said(ctx, {"name": name, "removed": True}, what)
 
 
 @click.group(cls=Group)
@@ -29,7 +72,7 @@ def tenant() -> None:
 @click.option("--weight", type=WEIGHT, metavar="W", help="Its share where others are due at the same instant.")
 @RATE_OPTION
 @click.pass_context
-def set_(ctx: click.Context, name: str, quota: str, cap: Any, weight: int | None, rate: Any) -> None:
+def set_tenant(ctx: click.Context, name: str, quota: str, cap: Any, weight: int | None, rate: Any) -> None:
     """Make a tenant, or change a quota of it. What is not said stays as it is; a new quota has no cap."""
 
     async def work(session: Session) -> Limit:
@@ -45,7 +88,7 @@ def set_(ctx: click.Context, name: str, quota: str, cap: Any, weight: int | None
 
 @tenant.command(name="list")
 @click.pass_context
-def list_(ctx: click.Context) -> None:
+def list_tenants(ctx: click.Context) -> None:
     """List the quotas of all tenants. Each with what is ready and what runs of it."""
     found = ask(ctx, lambda session: session.control.limits.quotas())
     if as_json(ctx):
@@ -66,12 +109,12 @@ def _row(it: QuotaState) -> tuple[str, ...]:
     return it.tenant, it.quota, cap, weight, rate, str(it.ready), str(it.running)
 
 
-@tenant.command()
+@tenant.command(name="remove")
 @click.argument("name", metavar="NAME")
 @click.option("--quota", metavar="QUOTA", help="Only this quota of it.")
 @click.option("--cancel", is_flag=True, help="Cancel its unfinished runs first.")
 @click.pass_context
-def remove(ctx: click.Context, name: str, quota: str | None, cancel: bool) -> None:
+def remove_tenant(ctx: click.Context, name: str, quota: str | None, cancel: bool) -> None:
     """Forget a tenant and its quotas. Refused while it has unfinished items, unless they shall be cancelled; one quota
     also while a job names it."""
     if quota is not None:

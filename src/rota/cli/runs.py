@@ -1,4 +1,4 @@
-"""`rota run list|show`."""
+"""`rota run`: list, show and explain runs; cancel and retry them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rota.cli.format import arguments, count, cut, duration, key, number, reason
 from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, facts, say, say_json, table
 from rota.cli.session import Session, ask
-from rota.control import RunDetail, job_name
-from rota.control.shapes.runs import run_detail_shape, run_shape
+from rota.control import Cancellation, Explained, Reason, RunDetail, job_name
+from rota.control.shapes.runs import cancelled_shape, explained_shape, run_detail_shape, run_shape
 from rota.control.shapes.values import cause, lateness, short
 from rota.model.job import JobName
 from rota.model.plan import RunFilter
@@ -149,16 +149,19 @@ def _head(detail: RunDetail) -> str:
 
 
 def _item_row(detail: RunDetail, item: Item, head: str) -> tuple[str | Text, ...]:
-    place = f"{item.task}[{item.index}]" if item.index else item.task
     named = {"ARGUMENTS": lambda: cut(arguments(item.info)), "NUMBER": lambda: number(item) or "-"}
     return (
         str(item.id),
-        named.get(head, lambda: place)(),
+        named.get(head, lambda: _place(item))(),
         coloured(detail.state_of(item)),
         detail.node_of(item) or "-",
         short(item.start_by_at),
         cut(item.message or item.result or "") or "-",
     )
+
+
+def _place(it: Item | Reason) -> str:
+    return f"{it.task}[{it.index}]" if it.index else it.task
 
 
 def _show_attempts(detail: RunDetail) -> None:
@@ -202,3 +205,79 @@ def _say_more(number: int, noun: str) -> None:
 def _details(data: Mapping[str, object]) -> str:
     """What an event says; why there is a run, and its key, is told above."""
     return ", ".join(f"{name}={value}" for name, value in data.items() if name not in ("cause", "key"))
+
+
+@click.command(cls=Command)
+@click.argument("run_id", metavar="ID", type=RUN_ID)
+@click.pass_context
+def explain(ctx: click.Context, run_id: int) -> None:
+    """Say, for every item of a run that has not ended, what it waits for or where it runs.
+
+    Of a run that has failed: why."""
+    told = ask(ctx, lambda session: session.control.runs.explain(run_id))
+    if as_json(ctx):
+        say_json(explained_shape(told))
+        return
+    facts([("run", str(run_id)), ("state", coloured(told.run.state))])
+    say()
+    _show_reasons(told)
+
+
+def _show_reasons(told: Explained) -> None:
+    if not told.reasons:
+        say("none of its items is live; the run ends in a moment")
+        return
+    for it in told.reasons:
+        if it.item_id is None:
+            say(it.text)
+    items = [it for it in told.reasons if it.item_id is not None]
+    if not items:
+        return
+    numbered = any(number(it) for it in items)
+    heads = ["ITEM", "NUMBER" if numbered else "TASK", "WHY"]
+    shown = items[:SHOWN_MAX]
+    table(heads, [(str(it.item_id), (number(it) or "-") if numbered else _place(it), it.text) for it in shown])
+    _say_more(len(items), "item")
+
+
+@click.command(cls=Command)
+@click.argument("run_ids", metavar="ID...", type=RUN_ID, nargs=-1, required=True)
+@click.pass_context
+def cancel(ctx: click.Context, run_ids: tuple[int, ...]) -> None:
+    """Stop runs: what has not started is cancelled at once, what runs is asked to stop, and killed if it does not."""
+    wanted = list(dict.fromkeys(run_ids))
+
+    async def work(session: Session) -> tuple[Cancellation, dict[int, JobName]]:
+        done = await session.control.runs.cancel(wanted)
+        return done, await session.control.runs.names(done.runs)
+
+    cancelled, names = ask(ctx, work)
+    if as_json(ctx):
+        say_json(cancelled_shape(cancelled, names))
+        return
+    for run in cancelled.runs:
+        say(f"run {run.id} ({whose(run, names.get(run.job_id))}) is {_standing(run)}")
+    say(f"{count(cancelled.done.ended, 'item')} cancelled, {cancelled.done.asked} asked to stop")
+
+
+def _standing(run: Run) -> str:
+    return f"{run.state}, and asked to stop" if run.state.live and run.cancel_at is not None else str(run.state)
+
+
+@click.command(cls=Command)
+@click.argument("run_id", metavar="ID", type=RUN_ID)
+@click.option("--same-version", is_flag=True, help="Run the version of the job that ran then, not the newest.")
+@click.pass_context
+def retry(ctx: click.Context, run_id: int, same_version: bool) -> None:
+    """Run an ended run again, with its parameters and its slot, under the overlap policy of its job."""
+
+    async def work(session: Session) -> tuple[Run, dict[int, JobName]]:
+        run = await session.control.runs.retry(run_id, same_version=same_version)
+        return run, await session.control.runs.names([run])
+
+    run, names = ask(ctx, work)
+    if as_json(ctx):
+        say_json(run_shape(run, names[run.job_id]))
+    else:
+        why = f": {run.reason}" if run.reason else ""
+        say(f"run {run.id} of {names[run.job_id]} (version {run.version}) is {run.state}{why}; it repeats run {run_id}")
