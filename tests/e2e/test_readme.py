@@ -105,7 +105,7 @@ def test_every_extra_it_names_exists() -> None:
 
 
 def test_every_link_of_the_manual_leads_somewhere() -> None:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     dead = [
         f"{page.name}: {link}"
         for page in pages
