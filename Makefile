@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 PYTEST_ARGS ?=
 
-.PHONY: help run test prove lint nightly lock wheel clean services compile
+.PHONY: help run test prove lint nightly docs lock wheel clean services compile
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ lint: .venv/.dev  ## ruff and mypy
 nightly: .venv/.dev services compile  ## the tests that are too long for every change
 	@$(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
 
+docs: .venv/.dev  ## build the pages as a site, into site/
+	@$(BIN)/python scripts/reference
+	@$(BIN)/zensical build --strict --clean --config-file mkdocs.yml
+
 lock:  ## pin the dependencies of pyproject.toml anew, in requirements/
 	@scripts/lock
 
@@ -37,7 +41,7 @@ wheel: .venv/.dev  ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel
 
 clean:  ## remove all that was built
-	@rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv dist build site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 services:

@@ -33,11 +33,15 @@ sets for every service whose name begins with rota."""
 
 
 class StoreConfig(Value, frozen=True, kw_only=True):
+    """Where everything is kept."""
+
     url: str
     may_forget: bool
 
 
 class NodeConfig(Value, frozen=True, kw_only=True):
+    """Who this node is, where the others reach it, and what it does."""
+
     name: str
     listen: str = ""
     advertise: str = ""
@@ -46,6 +50,8 @@ class NodeConfig(Value, frozen=True, kw_only=True):
 
 
 class CoordinatorConfig(Value, frozen=True, kw_only=True):
+    """Who tells the schedulers of each other."""
+
     url: str = ""
     namespace: str = "rota"
     session_s: float = 4.0
@@ -53,6 +59,8 @@ class CoordinatorConfig(Value, frozen=True, kw_only=True):
 
 
 class PlacementConfig(Value, frozen=True, kw_only=True):
+    """Which scheduler fires which job, and who takes over."""
+
     kind: str = "claim"
     faults: int = 1
     alarm: int = 0
@@ -65,6 +73,8 @@ class PlacementConfig(Value, frozen=True, kw_only=True):
 
 
 class SchedulerConfig(Value, frozen=True, kw_only=True):
+    """How a scheduler looks for what is due, and how much it fires at a time. The defaults fit most clusters."""
+
     look_s: float = 1.0
     look_max: int = 20_000
     batch_max: int = 500
@@ -72,16 +82,22 @@ class SchedulerConfig(Value, frozen=True, kw_only=True):
 
 
 class LeaseConfig(Value, frozen=True, kw_only=True):
+    """How long a silent node is believed alive. The same on all nodes."""
+
     lease_s: float = 10.0
     margin_s: float = 1.0
 
 
 class DispatchConfig(Value, frozen=True, kw_only=True):
+    """How ready items are given to nodes. The defaults fit most clusters."""
+
     batch_max: int = 500
     idle_s: float = 0.4
 
 
 class ExecutorConfig(Value, frozen=True, kw_only=True):
+    """What this node executes, how much at a time, as whom, and how it holds processes together."""
+
     seats: int = 16
     group: str = "default"
     number: int = 0
@@ -95,17 +111,23 @@ class ExecutorConfig(Value, frozen=True, kw_only=True):
 
 
 class RetentionConfig(Value, frozen=True, kw_only=True):
+    """How long runs, their history and their output are kept."""
+
     days: float = 30.0
     runs_max: int = 10_000
     every_s: float = 60.0
 
 
 class LogsConfig(Value, frozen=True, kw_only=True):
+    """Where the output of tasks is kept. Nodes that shall read each other's output share the folder."""
+
     path: str = "rota-logs"
     max_bytes: int = LOG_MAX
 
 
 class DefinitionsConfig(Value, frozen=True, kw_only=True):
+    """Files of definitions that a node applies, and applies again when they change."""
+
     path: str
     watch_s: float
     sweep_s: float
@@ -113,6 +135,8 @@ class DefinitionsConfig(Value, frozen=True, kw_only=True):
 
 
 class AlarmConfig(Value, frozen=True, kw_only=True):
+    """How mails and webhooks about alarms are sent. For the nodes that may send, and for `rota alarm test`."""
+
     smtp_host: str = ""
     smtp_port: int = 25
     smtp_user: str = ""
@@ -124,6 +148,8 @@ class AlarmConfig(Value, frozen=True, kw_only=True):
 
 
 class Config(Value, frozen=True, kw_only=True):
+    """All settings of a process, by section. A part gets its own section only."""
+
     store: StoreConfig
     node: NodeConfig
     coordinator: CoordinatorConfig

@@ -66,6 +66,7 @@ class InvalidInput(RotaError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
+        """All that is wrong, each with `field`, `reason`, and `file` and `line` if it came from a file."""
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     @classmethod
@@ -82,16 +83,17 @@ class Refused(RotaError):
 
 
 class TaskFailed(RotaError):
-    """A task that was waited for did not succeed: it failed, or it was cancelled.
-
-    `message` says why, `traceback` is the text of the remote one, if there is one; `state` is the item's.
-    """
+    """A task that was waited for did not succeed: it failed, or it was cancelled."""
 
     def __init__(self, what: str, *, run_id: int, state: str, message: str = "", traceback: str = "") -> None:
         self.run_id = run_id
+        """The run."""
         self.state = state
+        """How the item ended: `failed` or `cancelled`."""
         self.message = message
+        """Why."""
         self.traceback = traceback
+        """The traceback on the node, as a text, if there is one."""
         reason = f"{what} {state} (run {run_id})" + (f": {message}" if message else "")
         super().__init__(f"{reason}\n\n{traceback}".rstrip() if traceback else reason)
 

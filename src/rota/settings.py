@@ -28,8 +28,16 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("store.url", "sqlite:///rota.db", "where everything is kept"),
-    Setting("store.may_forget", False, "use a store that can lose what it has acknowledged"),
+    Setting(
+        "store.url",
+        "sqlite:///rota.db",
+        "the store: sqlite:///FILE, postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE",
+    ),
+    Setting(
+        "store.may_forget",
+        False,
+        "use a store that can lose what it has acknowledged; otherwise such a store is refused",
+    ),
     Setting("node.name", "", "the name of this node in the history; default: host and process id"),
     Setting(
         "coordinator.url", "", "who coordinates: zookeeper://host:2181, etcd://host:2379; default: the store itself"
@@ -39,7 +47,7 @@ SETTINGS = (
     Setting(
         "coordinator.on_lost",
         "continue",
-        "what a scheduler does without it: continue, stop or exit",
+        "what a scheduler does while its coordinator cannot be reached: continue, stop or exit",
         choices=("continue", "stop", "exit"),
     ),
     Setting(
@@ -60,7 +68,13 @@ SETTINGS = (
     ),
     Setting("placement.beat_s", 60.0, "beat: how long one scheduler fires before the next is found", 1, 3600),
     Setting("placement.score_s", 0.010, "how long a node waits, for each point of its busy score, to try", 0, 0.1),
-    Setting("placement.jitter_s", 0.005, "how much longer at most, by chance, so that equals differ", 0, 0.4),
+    Setting(
+        "placement.jitter_s",
+        0.005,
+        "how much longer at most it waits, by chance, so that equally busy nodes differ",
+        0,
+        0.4,
+    ),
     Setting(
         "node.listen",
         "",
@@ -77,10 +91,14 @@ SETTINGS = (
     Setting("scheduler.look_s", 1.0, "how often a scheduler looks for jobs that others changed", 0.05, 60),
     Setting("scheduler.look_max", 20_000, "how many jobs one look brings", 1, 1_000_000),
     Setting("scheduler.batch_max", 500, "how many jobs one transaction fires", 1, 10_000),
-    Setting("scheduler.batches_at_once", 2, "how many such transactions run at a time", 1, 4),
+    Setting("scheduler.batches_at_once", 2, "how many transactions that fire run at a time", 1, 4),
     Setting("lease.lease_s", 10.0, "how long a node is believed alive after a renewal of its lease", 2, 600),
     Setting(
-        "lease.margin_s", 1.0, "how long before that its processes are killed, and after that it is rescued", 0.5, 60
+        "lease.margin_s",
+        1.0,
+        "how long before the end of a lease its processes are killed, and how long after it its items are rescued",
+        0.5,
+        60,
     ),
     Setting("dispatch.batch_max", 500, "how many items one round gives out", 1, 10_000),
     Setting("dispatch.idle_s", 0.4, "how often a node looks for work that nobody tells it of", 0.01, 60),
@@ -100,16 +118,16 @@ SETTINGS = (
     Setting("logs.path", "", "where output is kept; default: rota-logs beside the SQLite file, else in this folder"),
     Setting("logs.max_bytes", LOG_MAX, "how much output of one attempt is kept", 1024, 2**40),
     Setting("definitions.path", "", "a file or folder of definitions that a node applies"),
-    Setting("definitions.watch_s", 1.0, "how often the folder is looked at for changes", 0.1, 3600),
+    Setting("definitions.watch_s", 1.0, "how often definitions.path is looked at for changes", 0.1, 3600),
     Setting(
         "definitions.repository",
         "",
         "the name of the repository that the files of definitions are of; rota job apply --prune goes by it",
     ),
-    Setting("definitions.sweep_s", 60.0, "how often all of it is applied anew", 1, 86400),
+    Setting("definitions.sweep_s", 60.0, "how often all definitions are applied anew, changed or not", 1, 86400),
     Setting("alarm.smtp_host", "", "the server that takes mails about alarms"),
-    Setting("alarm.smtp_port", 25, "its port", 1, 65535),
-    Setting("alarm.smtp_user", "", "who logs in there; default: nobody"),
+    Setting("alarm.smtp_port", 25, "the port of that server", 1, 65535),
+    Setting("alarm.smtp_user", "", "who logs in to that server; default: nobody"),
     Setting("alarm.smtp_password", "", "the password of that user", is_secret=True),
     Setting("alarm.smtp_from", "", "who the mails are from; default: rota at that server"),
     Setting(

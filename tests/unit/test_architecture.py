@@ -1,5 +1,5 @@
-"""The map of the house is whole: no package, loop or transaction is missing in docs/architecture.md, and it names no
-file that is not there."""
+"""The map of the house is whole: no package, loop or transaction is missing in docs/building/architecture.md, and it
+names no file that is not there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "rota"
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "building" / "architecture.md").read_text()
 HIDDEN = {"client/spawned", "storage/sql/migrations/versions"}
 """Folders that hold no part of their own."""
 

@@ -1,11 +1,11 @@
-"""Every requirement that the repository quotes is explained in docs/requirements.md, in words of our own."""
+"""Every requirement that the repository quotes is explained in docs/building/requirements.md, in words of our own."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "requirements.md"
+PAGE = ROOT / "docs" / "building" / "requirements.md"
 
 ID = re.compile(r"\b(?:[SVA][0-4]\.\d+|P\.\d+|P\d{1,2})\b")
 ROW = re.compile(rf"^\| ({ID.pattern}) \| \S", re.MULTILINE)

@@ -159,6 +159,7 @@ class App:
 
     @property
     def store(self) -> str | None:
+        """The URL of its store, if it was given one."""
         return self._store
 
     @property

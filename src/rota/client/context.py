@@ -23,7 +23,9 @@ class Context(Value, frozen=True, kw_only=True):
     """The attempt that is running here."""
 
     run_id: int
+    """The run."""
     item_id: int
+    """The item."""
     attempt: int
     """1 for the first attempt at the item."""
     token: int
@@ -33,10 +35,13 @@ class Context(Value, frozen=True, kw_only=True):
     job: str
     """The full name of the job; for an assigned item, of its tenant."""
     task: str
+    """The task of that job."""
     index: int = 0
+    """The place of the item among those of its task, from 0."""
     slot_at: datetime | None = None
     """The instant for which the run was fired; none if it was not fired by a trigger."""
     params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    """The parameters of the run."""
     number: str | None = None
     """The client's number of an assigned item."""
     info: Json = None
@@ -49,10 +54,15 @@ class Told(Value, frozen=True, kw_only=True):
     id: int
     """The item; `finish` takes it."""
     token: int
+    """That of the attempt; `finish` and `extend` take it."""
     number: str | None = None
+    """The client's number of the item."""
     info: Json = None
+    """What the client gave with it."""
     tenant: str
+    """Whose item it is."""
     attempt: int = 1
+    """Which attempt at the item it is about."""
     message: str = ""
     """Why it failed, for `on_fail` and `on_timeout`."""
 

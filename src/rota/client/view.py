@@ -15,34 +15,46 @@ class ItemView(Value, frozen=True, kw_only=True):
     """An item of a run."""
 
     id: int
+    """What rota calls it."""
     state: ItemState
+    """`waiting`, `ready`, `assigned`, `running`, or how it ended."""
     number: str | None = None
     """The client's own number of an assigned item."""
     info: Any = None
     """What the client gave with it; of a call, its arguments."""
     ended_at: datetime | None = None
+    """When it ended; none while it has not."""
     result: Any = None
     """What came back."""
     message: str = ""
     """Why it failed."""
     traceback: str = ""
+    """That of the function, as a text, if it raised something."""
 
 
 class RunView(Value, frozen=True, kw_only=True):
-    """A run."""
+    """A run, as it was when it was read."""
 
     id: int
+    """Its number; `rota run show` takes it."""
     job: str
     """The name of the job, or of the task that was called; empty for assignments."""
     state: RunState
+    """`waiting`, `running`, `succeeded`, `failed`, `cancelled` or `skipped`."""
     reason: SkipReason | None = None
+    """Why it was skipped."""
     due_at: datetime
+    """When it was due."""
     slot_at: datetime | None = None
+    """The instant of its trigger; none if no trigger fired it."""
     ended_at: datetime | None = None
+    """When it ended; none while it has not."""
     params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    """Its parameters."""
     attempts: int = 0
-    """How many are over."""
+    """How many attempts at its items are over."""
     items: tuple[ItemView, ...] = ()
+    """Its items, each with `id`, `state`, `number`, `info`, `ended_at`, `result`, `message` and `traceback`."""
 
     @property
     def result(self) -> Any:
