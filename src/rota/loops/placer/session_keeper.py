@@ -34,7 +34,7 @@ CHECK_EVERY = 40
 """After how many renewals this scheduler looks whether it still has its name."""
 LOAD_STEP = 10.0
 """By how much the busy score must have changed to be told."""
-LOAD_EVERY_S = 60.0
+LOAD_EVERY_S = 300.0
 """How often it is told at most: every change makes all schedulers look at everything."""
 
 log = structlog.get_logger()
