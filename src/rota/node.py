@@ -104,12 +104,12 @@ USUAL = Tuning()
 LOOKS_S: dict[type[Loop], float] = {
     Scheduler: 15.0,
     Expirer: 15.0,
-    Evictor: 5.0,
+    Evictor: 10.0,
     Alarmer: 30.0,
     Pruner: 120.0,
     Reconciler: 60.0,
     ClaimPlacer: 120.0,
-    Repairer: 180.0,
+    Repairer: 300.0,
 }
 """How long loops rest while nothing happens, where the store tells if something does. It bounds what was not told."""
 

@@ -20,6 +20,7 @@ from rota.ports import Clock, Coordinator, Courier, LogStore, Store
 from rota.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
+    from rota.definitions.folder import Watched
     from rota.definitions.loaded import Loaded
     from rota.execution.isolation.sweeping import SweepReport
     from rota.execution.runner import ProcessRunner
@@ -141,7 +142,6 @@ async def sweep(config: Config) -> SweepReport:
 
 async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str]) -> NodeProcess:
     """A whole node: it fires, dispatches, executes, looks after the others, and applies the definitions of `paths`."""
-    from rota.definitions.folder import PATIENCE_S, Watched
     from rota.definitions.loaded import Loaded
     from rota.execution.descriptors import raise_limit
     from rota.execution.isolation import state_folder
@@ -154,8 +154,7 @@ async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str])
     coordinator = open_coordinator(config.coordinator, store, clock)
     if config.executor.seats:
         state_folder.prepare(state_dir(config))
-    repository, today = config.definitions.repository, lambda: clock.wall().date()
-    source = Watched(paths, today, repository=repository, patience_s=PATIENCE_S) if paths else None
+    source = _definitions(config, clock, paths) if paths else None
     descriptors = raise_limit(seats, DESCRIPTORS)
     identity = Identity(config.node.name)
     door = _door(config, identity)
@@ -179,6 +178,14 @@ async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str])
         door=door,
     )
     return build(config, ports).process
+
+
+def _definitions(config: Config, clock: Clock, paths: Sequence[str]) -> Watched:
+    """What is applied of these paths, now and when they change."""
+    from rota.definitions.folder import PATIENCE_S, Watched  # heavy: not every node has definitions
+
+    today, repository = lambda: clock.wall().date(), config.definitions.repository
+    return Watched(paths, today, repository=repository, patience_s=PATIENCE_S)
 
 
 def _door(config: Config, identity: Identity) -> Door:

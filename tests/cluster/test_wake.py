@@ -46,7 +46,7 @@ async def _rests(url: str, folder: Path) -> AsyncIterator[tuple[Control, JobName
     client = open_store(url, SystemClock(), actor="client")
     await client.migrate()
     control, job = Control(client, SystemClock()), a_definition(rule=MANUAL)
-    await control.apply([job])
+    await control.jobs.apply([job])
     node = NodeProcess("resting", url, folder, program=("tests.cluster.resting_node",))
     node.start()
     try:
@@ -61,7 +61,7 @@ async def _rests(url: str, folder: Path) -> AsyncIterator[tuple[Control, JobName
 
 
 async def succeeded(control: Control, run_id: int) -> None:
-    while (await control.run(run_id)).run.state is not RunState.SUCCEEDED:
+    while (await control.runs.detail(run_id)).run.state is not RunState.SUCCEEDED:
         await asyncio.sleep(0.05)
 
 
@@ -71,7 +71,7 @@ async def test_what_another_process_triggers_starts_though_nobody_looks(
 ) -> None:
     async with a_resting_node(store, request, tmp_path) as (control, job):
         for _ in range(3):
-            run = await control.trigger(job, {})
+            run = await control.jobs.trigger(job, {})
             async with asyncio.timeout(PATIENT_S):
                 await succeeded(control, run.id)
 
@@ -81,7 +81,7 @@ async def test_with_the_word_left_out_it_does_not(store: str, request: pytest.Fi
     """The test above has teeth."""
     async with a_resting_node(store, request, tmp_path) as (control, job):
         with patch.object(WakeSockets, "tell"), patch.object(WordSender, "tell"):
-            run = await control.trigger(job, {})
+            run = await control.jobs.trigger(job, {})
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(UNTOLD_S):
                 await succeeded(control, run.id)

@@ -14,13 +14,14 @@ import pytest
 
 from rota.clock import SystemClock
 from rota.control import Control
-from rota.ports import Conflict, Store
+from rota.ports import Store
 from rota.storage.memory import MemoryStore
 from rota.storage.sql.postgresql.listen import MISSED
 from rota.storage.sql.rows import SqlRows
 from rota.storage.sql.store import SqlStore
 from rota.storage.sql.wake_sockets import WakeSockets
 from rota.storage.sql.word.sender import WordSender
+from rota.transactions.rows import Conflict
 from rota.transactions.tx import Tx
 from tests.contract.conftest import PATIENT_S, Open
 from tests.factories import a_definition, a_node
@@ -65,7 +66,7 @@ async def listening(store: Store) -> Ear:
 
 async def prepare(writer: Store, *ears: Ear) -> None:
     """Let everything be assigned, and wait until that was heard."""
-    await Control(writer, SystemClock()).set_quota("acme", cap=1)
+    await Control(writer, SystemClock()).limits.set_quota("acme", cap=1)
     for ear in ears:
         await ear.hears("dispatch", "look")
     await asyncio.sleep(0.2)  # words that are still owed
@@ -74,11 +75,11 @@ async def prepare(writer: Store, *ears: Ear) -> None:
 
 
 async def assign(store: Store) -> None:
-    await Control(store, SystemClock()).assign("acme", ["a"], handler="noop")
+    await Control(store, SystemClock()).assignments.assign("acme", ["a"], handler="noop")
 
 
 async def apply(store: Store) -> None:
-    await Control(store, SystemClock()).apply([a_definition()])
+    await Control(store, SystemClock()).jobs.apply([a_definition()])
 
 
 @pytest.mark.parametrize(("deed", "topic"), [(assign, "dispatch"), (apply, "jobs")])
@@ -94,7 +95,7 @@ async def test_a_commit_of_another_process_is_heard(another: Open, deed: Deed, t
 async def test_a_process_that_ends_at_once_has_told_what_it_committed(another: Open) -> None:
     listener, writer = await another(), await another()
     ear = await listening(listener)
-    await Control(listener, SystemClock()).set_quota("acme", cap=1)
+    await Control(listener, SystemClock()).limits.set_quota("acme", cap=1)
     await assign(writer)
     await writer.close()
     await ear.hears("dispatch", "look")

@@ -137,13 +137,13 @@ from shop import add
 print(add.delay(1, 2).result())
 """
 OUTAGE = """
-from rota.control import Control
+from rota.control.runs import RunControl
 from rota.errors import StoreUnavailable
 
 async def away(self, run_id):
     raise StoreUnavailable("nobody answers")
 
-Control.explain = away
+RunControl.explain = away
 """
 
 

@@ -21,6 +21,8 @@ BATCH = 200
 OUTPUT_BATCH = 1000
 CLOSE_BATCH = 50
 CLOSE_S = 5.0
+QUIET_TIMES = 5.0
+"""How many times as long as usual nothing is pruned while there is no news: little gets old by itself."""
 MORE_S = 0.02
 """A rest between two batches: others wait for the same processors."""
 
@@ -88,7 +90,9 @@ class Pruner(Loop):
             self._output_s = self._later_s()
 
     def _later_s(self) -> float:
-        return self._clock.monotonic() + self._config.every_s * (0.9 + 0.2 * self._clock.chance())
+        every_s = self._config.every_s
+        usual = self.quietly(every_s) == every_s
+        return self._clock.monotonic() + every_s * (1 if usual else QUIET_TIMES) * (0.9 + 0.2 * self._clock.chance())
 
     async def _prune(self) -> bool:
         """Forget one batch; says whether there may be more."""

@@ -108,14 +108,16 @@ class Rescuer(Loop):
             if node.id != self._identity.id:
                 await self._look_after(node, members.now, patience_s)
         self._others = tuple(it for it in members.nodes if it.id != self._identity.id)
-        look_s = SOON_S if self._is_anxious() else self._rest_s(members.now)
+        look_s = SOON_S if self._is_anxious() else self._rest_s(members.now, is_mine=is_mine)
         self._look_at_s = self._clock.monotonic() + self._pace * look_s
 
-    def _rest_s(self, now: datetime) -> float:
+    def _rest_s(self, now: datetime, *, is_mine: bool) -> float:
         """Until shortly after the next renewal that is expected. To look in between would tell nothing: what counts is
-        how long ago a renewal was seen first, and that is known to a moment."""
+        how long ago a renewal was seen first, and that is known to a moment. Whose duty it is not has time."""
         if not self._is_told:
             return LOOK_S
+        if self._others and not is_mine:
+            return max(self._config.lease_s / 4, LOOK_S)
         return max(min([ALONE_S, *(_until_renewal_s(it, now) for it in self._others)]), LOOK_S)
 
     def _is_anxious(self) -> bool:

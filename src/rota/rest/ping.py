@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING
 
-import httpx2
 import msgspec
 
 from rota.model.node import PingAnswer
+
+if TYPE_CHECKING:
+    import httpx2
 
 PATIENCE_S = 3.0
 ANSWER_MAX = 4096
@@ -21,6 +25,8 @@ class Pinger:
 
     async def __call__(self, address: str) -> PingAnswer | None:
         """Return who answers at that address; None if nobody does in time, or the answer is not that of a node."""
+        import httpx2  # heavy: a node that is alone never needs it
+
         self._client = self._client or httpx2.AsyncClient(
             timeout=PATIENCE_S, trust_env=False, limits=httpx2.Limits(max_connections=20, max_keepalive_connections=0)
         )
@@ -32,7 +38,7 @@ class Pinger:
 
     async def _ask(self, client: httpx2.AsyncClient, address: str) -> PingAnswer | None:
         async with client.stream("GET", f"http://{address}/healthz") as answer:
-            if answer.status_code != httpx2.codes.OK:
+            if answer.status_code != HTTPStatus.OK:
                 return None
             body = b""
             async for piece in answer.aiter_bytes():

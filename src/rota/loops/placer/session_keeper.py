@@ -34,6 +34,8 @@ CHECK_EVERY = 40
 """After how many renewals this scheduler looks whether it still has its name."""
 LOAD_STEP = 10.0
 """By how much the busy score must have changed to be told."""
+LOAD_EVERY_S = 300.0
+"""How often it is told at most: every change makes all schedulers look at everything."""
 
 log = structlog.get_logger()
 
@@ -63,6 +65,7 @@ class SessionKeeper(Loop):
         self._fence = 0
         self._renewals = 0
         self._been_present = False
+        self._load_at_s = 0.0
         self._leaving = False
         self._speaking = asyncio.Lock()
         """Held while it enters, renews or leaves: one that entered after it has left would be a ghost."""
@@ -129,8 +132,9 @@ class SessionKeeper(Loop):
 
     async def _tell_load(self) -> None:
         """Not every little change: each is a write that all others read."""
-        busy = self.busy()
-        if abs(busy - self.peer.busy) >= LOAD_STEP:
+        busy, now_s = self.busy(), self._clock.monotonic()
+        if abs(busy - self.peer.busy) >= LOAD_STEP and now_s >= self._load_at_s:
+            self._load_at_s = now_s + LOAD_EVERY_S
             await self.tell(busy=busy)
 
     async def leave(self) -> None:

@@ -32,6 +32,10 @@ def read_addresses(conn: Connection) -> Addresses:
 
 def made_key(conn: Connection, dialect: Dialect, new: str) -> bytes:
     """The key of the cluster; it is `new` if there was none."""
-    dialect.write(conn, [WritePart(Insert(tables.META, missing=True), [(KEY, new)])])
     m = schema.meta.c
-    return bytes.fromhex(conn.scalars(select(m.value).where(m.name == KEY)).one())
+    wanted = select(m.value).where(m.name == KEY)
+    found = conn.scalars(wanted).one_or_none()
+    if found is None:
+        dialect.write(conn, [WritePart(Insert(tables.META, missing=True), [(KEY, new)])])
+        found = conn.scalars(wanted).one()
+    return bytes.fromhex(found)

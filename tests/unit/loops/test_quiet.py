@@ -1,0 +1,161 @@
+"""Rest: a loop that would be told of news rests longer while there is none, and news ends that, not the usual rest."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from rota.config import DispatchConfig
+from rota.loops import dispatcher as dispatching
+from rota.loops.dispatcher import QUIET_S, UNTOLD_S, Dispatcher
+from rota.loops.identity import Identity
+from rota.loops.loop import Loop
+from rota.loops.rescuer import ALONE_S, SLACK_S, _until_renewal_s
+from rota.model.node import Node, NodeState
+from rota.model.work import GLOBAL, Limit
+from rota.ports import Clock
+from rota.sim.loop import SimClock, SimLoop, simulate
+from rota.storage.memory import MemoryStore
+from rota.transactions.assign import assign
+from rota.transactions.limits import set_limits
+from tests.factories import a_new_node, a_node, an_assignment
+
+USUAL_S, LONG_S = 1.0, 15.0
+
+
+class Counting(Loop):
+    """Notes when it looks."""
+
+    def __init__(self, clock: Clock, quiet_s: float) -> None:
+        super().__init__(clock)
+        self.quiet_s = quiet_s
+        self.looks: list[float] = []
+
+    async def once(self) -> float:
+        self.looks.append(self._clock.monotonic())
+        return USUAL_S
+
+    def since(self, at_s: float) -> int:
+        return len([it for it in self.looks if it >= at_s])
+
+
+def test_a_loop_rests_while_there_is_no_news_and_no_longer() -> None:
+    async def main(loop: SimLoop) -> None:
+        clock = SimClock(loop, 1)
+        it = Counting(clock, LONG_S)
+        running = asyncio.create_task(it.run())
+        await clock.sleep(30)  # it comes to rest
+        began_s = clock.monotonic()
+        await clock.sleep(60)
+        assert it.since(began_s) <= 5
+        told_s = clock.monotonic()
+        it.stir()
+        await clock.sleep(USUAL_S + 0.01)
+        assert 1 <= it.since(told_s) <= 2, "it looks as soon as it would have, had it not rested"
+        for _ in range(1000):
+            it.stir()
+            await clock.sleep(0.01)
+        assert it.since(told_s) <= 14, "news only ends the longer rest"
+        it.stop()
+        await running
+
+    simulate(main, seed=1)
+
+
+def test_a_loop_that_nobody_tells_looks_as_often_as_ever() -> None:
+    async def main(loop: SimLoop) -> None:
+        clock = SimClock(loop, 1)
+        it = Counting(clock, 0.0)
+        running = asyncio.create_task(it.run())
+        await clock.sleep(60.5)
+        assert it.since(0) >= 60
+        it.stop()
+        await running
+
+    simulate(main, seed=1)
+
+
+def a_dispatcher(loop: SimLoop) -> tuple[MemoryStore, Dispatcher, SimClock]:
+    clock = SimClock(loop, 1)
+    store = MemoryStore(clock, actor="test")
+    return store, Dispatcher(store, clock, DispatchConfig(), Identity("n"), None, hears=True), clock
+
+
+async def joined(store: MemoryStore, dispatcher: Dispatcher) -> None:
+    await store.transact(set_limits, [Limit(name=GLOBAL, cap=5), Limit(name="quota:acme/default")])
+    dispatcher._identity.id = await a_node(store, seats=10, lease_s=1e6)
+    await dispatcher.once()
+    await dispatcher.once()
+
+
+def test_a_dispatcher_that_has_nothing_to_do_rests() -> None:
+    async def main(loop: SimLoop) -> None:
+        store, dispatcher, _ = a_dispatcher(loop)
+        await joined(store, dispatcher)
+        assert await dispatcher.once() == QUIET_S
+
+    simulate(main, seed=1)
+
+
+def test_a_dispatcher_that_was_not_told_of_work_looks_often_for_a_while() -> None:
+    async def main(loop: SimLoop) -> None:
+        store, dispatcher, clock = a_dispatcher(loop)
+        await joined(store, dispatcher)
+        await clock.sleep(1)
+        await assign(store, an_assignment(1))
+        await clock.sleep(5)
+        assert await dispatcher.once() <= DispatchConfig().idle_s * 2.5, "it gives the item, and rests shortly"
+        assert dispatcher.given == 1
+        assert await dispatcher.once() <= DispatchConfig().idle_s * 2.5
+        await clock.sleep(UNTOLD_S)
+        await dispatcher.once()
+        assert await dispatcher.once() == QUIET_S, "then it trusts again"
+
+    simulate(main, seed=1)
+
+
+def test_a_dispatcher_that_was_told_goes_on_to_rest() -> None:
+    async def main(loop: SimLoop) -> None:
+        store, dispatcher, clock = a_dispatcher(loop)
+        await joined(store, dispatcher)
+        await clock.sleep(1)
+        await assign(store, an_assignment(1))
+        await clock.sleep(5)
+        dispatcher.look()
+        await dispatcher.once()
+        assert dispatcher.given == 1
+        assert await dispatcher.once() == QUIET_S
+
+    simulate(main, seed=1)
+
+
+def test_a_word_just_before_the_look_is_no_silence() -> None:
+    """Work that arrived a moment ago may be told of in a moment."""
+
+    async def main(loop: SimLoop) -> None:
+        store, dispatcher, clock = a_dispatcher(loop)
+        await joined(store, dispatcher)
+        await clock.sleep(1)
+        await assign(store, an_assignment(1))
+        await clock.sleep(dispatching.UNTOLD_US / 1_000_000 / 2)
+        await dispatcher.once()
+        assert dispatcher._trusts_words
+
+    simulate(main, seed=1)
+
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def a_member(age_s: float, lease_s: float = 10.0) -> Node:
+    until = NOW + timedelta(seconds=lease_s - age_s)
+    new = a_new_node("b", lease_s=lease_s)
+    return Node(id=2, joined=new, state=NodeState.ONLINE, joined_at=NOW, lease_until=until)
+
+
+def test_the_next_renewal_is_looked_for_just_after_it_is_due() -> None:
+    assert _until_renewal_s(a_member(age_s=0), NOW) == 2.5 + SLACK_S
+    assert _until_renewal_s(a_member(age_s=2), NOW) == 0.5 + SLACK_S
+    assert _until_renewal_s(a_member(age_s=5), NOW) < 0, "it should have come: look at once"
+    assert _until_renewal_s(a_member(age_s=0, lease_s=0.0), NOW) == 0.0, "a release before did not say"
+    assert ALONE_S > 2.5 + SLACK_S
