@@ -27,8 +27,6 @@ from rota.ports import Clock, Runner, Store
 from rota.transactions.rescue import rescue
 
 LOOK_S = 0.5
-SLACK_S = 0.25
-"""How long after a renewal is expected it is looked for. What was seen late is rescued late."""
 ALONE_S = 30.0
 """How often to look for other nodes where there are none, and their coming would be told."""
 SOON_S = 0.1
@@ -91,7 +89,8 @@ class Rescuer(Loop):
             await self._look()
         wait_s = max(self._look_at_s - self._clock.monotonic(), 0.0)
         watches = self._runner is not None and self._others
-        return (min(wait_s, self._pace * LOOK_S) if watches else wait_s) * (0.9 + 0.2 * self._clock.chance())
+        step_s = self._pace * LOOK_S * (0.9 + 0.2 * self._clock.chance())
+        return min(wait_s, step_s) if watches or not self._is_told else wait_s
 
     def _sees_one_gone(self) -> bool:
         """Processes of this host are watched without asking the store."""
@@ -108,17 +107,12 @@ class Rescuer(Loop):
             if node.id != self._identity.id:
                 await self._look_after(node, members.now, patience_s)
         self._others = tuple(it for it in members.nodes if it.id != self._identity.id)
-        look_s = SOON_S if self._is_anxious() else self._rest_s(members.now, is_mine=is_mine)
+        look_s = SOON_S if self._is_anxious() else self._rest_s()
         self._look_at_s = self._clock.monotonic() + self._pace * look_s
 
-    def _rest_s(self, now: datetime, *, is_mine: bool) -> float:
-        """Until shortly after the next renewal that is expected. To look in between would tell nothing: what counts is
-        how long ago a renewal was seen first, and that is known to a moment. Whose duty it is not has time."""
-        if not self._is_told:
-            return LOOK_S
-        if self._others and not is_mine:
-            return max(self._config.lease_s / 4, LOOK_S)
-        return max(min([ALONE_S, *(_until_renewal_s(it, now) for it in self._others)]), LOOK_S)
+    def _rest_s(self) -> float:
+        """Long only where there is nobody to rescue: what is seen late is rescued late."""
+        return ALONE_S if self._is_told and not self._others else LOOK_S
 
     def _is_anxious(self) -> bool:
         lease_s, margin_s = self._config.lease_s, self._config.margin_s
@@ -176,11 +170,3 @@ class Rescuer(Loop):
     def _is_left(self, node: Node) -> bool:
         """Whether all that is left of a node are items that this release cannot read: newer nodes rescue them."""
         return self._clock.monotonic() - self._left.get(node.id, -LEFT_S) < LEFT_S
-
-
-def _until_renewal_s(node: Node, now: datetime) -> float:
-    """When a node that lives renews its lease next, every quarter of it; at once if it should have done so."""
-    if node.lease_until is None or not node.joined.lease_s:
-        return 0.0
-    lease_s = node.joined.lease_s
-    return (node.lease_until - now).total_seconds() - lease_s * 3 / 4 + SLACK_S

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 
 from rota.config import DispatchConfig
 from rota.loops import dispatcher as dispatching
 from rota.loops.dispatcher import QUIET_S, UNTOLD_S, Dispatcher
 from rota.loops.identity import Identity
 from rota.loops.loop import Loop
-from rota.loops.rescuer import ALONE_S, SLACK_S, _until_renewal_s
-from rota.model.node import Node, NodeState
 from rota.model.work import GLOBAL, Limit
 from rota.ports import Clock
 from rota.sim.loop import SimClock, SimLoop, simulate
 from rota.storage.memory import MemoryStore
 from rota.transactions.assign import assign
 from rota.transactions.limits import set_limits
-from tests.factories import a_new_node, a_node, an_assignment
+from tests.factories import a_node, an_assignment
 
 USUAL_S, LONG_S = 1.0, 15.0
 
@@ -142,20 +139,3 @@ def test_a_word_just_before_the_look_is_no_silence() -> None:
         assert dispatcher._trusts_words
 
     simulate(main, seed=1)
-
-
-NOW = datetime(2026, 11, 1, tzinfo=UTC)
-
-
-def a_member(age_s: float, lease_s: float = 10.0) -> Node:
-    until = NOW + timedelta(seconds=lease_s - age_s)
-    new = a_new_node("b", lease_s=lease_s)
-    return Node(id=2, joined=new, state=NodeState.ONLINE, joined_at=NOW, lease_until=until)
-
-
-def test_the_next_renewal_is_looked_for_just_after_it_is_due() -> None:
-    assert _until_renewal_s(a_member(age_s=0), NOW) == 2.5 + SLACK_S
-    assert _until_renewal_s(a_member(age_s=2), NOW) == 0.5 + SLACK_S
-    assert _until_renewal_s(a_member(age_s=5), NOW) < 0, "it should have come: look at once"
-    assert _until_renewal_s(a_member(age_s=0, lease_s=0.0), NOW) == 0.0, "a release before did not say"
-    assert ALONE_S > 2.5 + SLACK_S
