@@ -30,7 +30,7 @@ from rota.ports import Clock, Coordinator
 RENEW_SHARE = 0.4
 """How much of a session passes between two renewals. One that gets no answer is given up after 2 s; then there is time
 for another one."""
-CHECK_EVERY = 40
+CHECK_EVERY = 8
 """After how many renewals this scheduler looks whether it still has its name."""
 LOAD_STEP = 10.0
 """By how much the busy score must have changed to be told."""

@@ -66,13 +66,20 @@ class MemoryRows:
         return kept + [row for row in written.values() if row is not None]
 
     def insert(self, table: Table[Any], rows: Values, columns: Columns = None, *, missing: bool = False) -> None:
+        written = self._written.setdefault(table, {})
+        new = {it for row in written.values() if row is not None for it in self.unique_values(table, row)}
         for row in self.filled(table, rows, columns):
-            key = self.key_of(table, row)
-            taken = (MemoryRows.find(self, table, name, [value]) for name, value in self.unique_values(table, row))
-            if self.get(table, key) is None and not any(taken):
-                self._written.setdefault(table, {})[key] = row
+            key, values = self.key_of(table, row), self.unique_values(table, row)
+            if self.get(table, key) is None and not any(it in new or self._is_kept(table, *it) for it in values):
+                written[key] = row
+                new.update(values)
             elif not missing:
                 raise Conflict(f"{table.name} has a row {key} already")
+
+    def _is_kept(self, table: Table[Any], index: str, value: Any) -> bool:
+        """Whether a row that this transaction has not changed has a value that no other may have."""
+        written = self._written.get(table, {})
+        return any(key not in written for key in self._tables.of(table).indexes[index].keys.get(value, ()))
 
     def filled(self, table: Table[R], rows: Values, columns: tuple[str, ...] | None) -> list[R]:
         """Whole rows; columns that are not given are null."""
