@@ -170,7 +170,7 @@ def test_help_loads_no_plugins() -> None:
 
 def test_the_examples_of_the_docs_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
-    for block in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
+    for block in re.findall(r'```python title="(\w+\.py)"\n(.*?)```', text, re.DOTALL):
         (tmp_path / block[0]).write_text(block[1])
     monkeypatch.syspath_prepend(str(tmp_path))
     report = Report()

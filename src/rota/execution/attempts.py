@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rota.execution.attempt_outcome import AttemptOutcome
 from rota.execution.live_attempt import KILL, TERMINATE, TIMEOUT, WARN, LiveAttempt
 from rota.execution.log_writer import LogWriter
 from rota.execution.timers import Timers
@@ -57,7 +56,7 @@ class AttemptTable:
         live = LiveAttempt(attempt, self._on_step)
         if attempt.item_id in self._lives:
             self._report_end(
-                live, AttemptOutcome(Outcome.LOST, message="an earlier attempt at this item is still ending here"), None
+                live, AttemptEnd(Outcome.LOST, message="an earlier attempt at this item is still ending here"), None
             )
             return None
         self._lives[attempt.item_id] = live
@@ -86,7 +85,7 @@ class AttemptTable:
         live.stop_reason = why
         live.asked_s = self._loop.time()
         if live.process is None:
-            self.end(live, AttemptOutcome(why, "cancel", "was cancelled before it started"), None)
+            self.end(live, AttemptEnd(why, "cancel", "was cancelled before it started"), None)
             return
         live.process.stop(live)
         self._set(live, live.asked_s + live.attempt.spec.grace_s / 2, TERMINATE)
@@ -96,7 +95,7 @@ class AttemptTable:
         if (live := self._lives.get(item_id)) is not None:
             self.ask_to_end(live, Outcome.CANCELLED)
 
-    def end(self, live: LiveAttempt, outcome: AttemptOutcome, ended_s: float | None) -> None:
+    def end(self, live: LiveAttempt, outcome: AttemptEnd, ended_s: float | None) -> None:
         """Report its end, after its output was written if that takes no longer than LOG_WAIT_S."""
         if live.over:
             return
@@ -127,29 +126,21 @@ class AttemptTable:
         self._timers.at(self._loop.time() + LOG_WAIT_S, closing)
 
     def closed_log(
-        self, closing: _ClosingLog, live: LiveAttempt, outcome: AttemptOutcome, ended_s: float, size: int
+        self, closing: _ClosingLog, live: LiveAttempt, outcome: AttemptEnd, ended_s: float, size: int
     ) -> None:
         self._closing.discard(closing)
         self._timers.dropped()
         self._report_end(live, outcome, ended_s, size)
 
-    def _report_end(
-        self, live: LiveAttempt, outcome: AttemptOutcome, ended_s: float | None, log_bytes: int = 0
-    ) -> None:
+    def _report_end(self, live: LiveAttempt, outcome: AttemptEnd, ended_s: float | None, log_bytes: int = 0) -> None:
         attempt = live.attempt
         self._ended.append(
-            AttemptEnd(
+            outcome._replace(
                 item_id=attempt.item_id,
                 attempt=attempt.attempt,
-                outcome=outcome.outcome,
                 started_s=live.started_s,
                 ended_s=self._loop.time() if ended_s is None else ended_s,
-                code=outcome.code,
-                cause=outcome.cause,
-                message=outcome.message,
-                result=outcome.result,
                 log_bytes=log_bytes,
-                late_s=outcome.late_s,
             )
         )
         self._report_soon()
@@ -199,7 +190,7 @@ class _ClosingLog:
 
     __slots__ = ("_attempts", "_ended_s", "_outcome", "live", "over")
 
-    def __init__(self, attempts: AttemptTable, live: LiveAttempt, outcome: AttemptOutcome, ended_s: float) -> None:
+    def __init__(self, attempts: AttemptTable, live: LiveAttempt, outcome: AttemptEnd, ended_s: float) -> None:
         self.over = False
         self._attempts = attempts
         self.live = live

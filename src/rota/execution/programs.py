@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from rota.execution import environment
 from rota.execution.attempt_outcome import (
-    AttemptOutcome,
     asked_to_end,
     node_stopped,
     outcome_of_tree,
@@ -32,7 +31,7 @@ from rota.execution.output_pipe import OutputPipe
 from rota.execution.process_limit import ProcessLimit
 from rota.execution.runner_parts import RunnerParts
 from rota.model.states import Outcome
-from rota.model.work import RESULT_MAX, Attempt, Bounds
+from rota.model.work import RESULT_MAX, Attempt, AttemptEnd, Bounds
 
 log = structlog.get_logger()
 
@@ -76,7 +75,7 @@ class Programs:
             log.exception("program.lost", attempt=label_of(program.live.attempt))
             program.kill()
             self._parts.attempts.end(
-                program.live, AttemptOutcome(Outcome.LOST, message=f"a fault in this node: {error}"), None
+                program.live, AttemptEnd(Outcome.LOST, message=f"a fault in this node: {error}"), None
             )
         finally:
             del self._running[program]
@@ -151,12 +150,12 @@ class Program:
     def _printed(self, data: bytes) -> None:
         self._parts.attempts.print(self.live, data)
 
-    def _unstarted(self, error: Exception, label: str) -> AttemptOutcome:
+    def _unstarted(self, error: Exception, label: str) -> AttemptEnd:
         if self.live.stop_reason is not None:
-            return AttemptOutcome(self.live.stop_reason, "cancel", "was cancelled at its start")
+            return AttemptEnd(self.live.stop_reason, "cancel", "was cancelled at its start")
         return node_stopped() if self._is_killed else self._parts.not_started(error, label)
 
-    def _outcome(self, end: TreeEnd) -> AttemptOutcome:
+    def _outcome(self, end: TreeEnd) -> AttemptEnd:
         live = self.live
         if end.leftovers:
             self._printed(b"[rota: %d processes outlived the program; they were killed]\n" % end.leftovers)
@@ -186,7 +185,7 @@ def label_of(attempt: Attempt) -> str:
     return f"run-{attempt.run_id}.item-{attempt.item_id}.attempt-{attempt.attempt}"
 
 
-def _with_result(path: Path) -> AttemptOutcome:
+def _with_result(path: Path) -> AttemptEnd:
     """Success, with what the program wrote as its result, if anything.
 
     The file is not trusted: no link is followed, and only a regular file of the folder's owner is read. A hard link to

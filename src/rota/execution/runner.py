@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from rota.errors import InvalidInput
 from rota.execution import environment
-from rota.execution.attempt_outcome import AttemptOutcome, bounded_text, node_stopped, node_unable
+from rota.execution.attempt_outcome import bounded_text, node_stopped, node_unable
 from rota.execution.attempts import AttemptTable
 from rota.execution.file_versions import FileVersions
 from rota.execution.isolation.dead_mans_switch import boottime_ns
@@ -45,7 +45,7 @@ from rota.execution.worker_process import START_S, WorkerProcess
 from rota.execution.worker_protocol import Setup, WorkerTask
 from rota.model.node import Place
 from rota.model.states import Outcome
-from rota.model.work import LOG_MAX, Attempt, ExecutionSpec
+from rota.model.work import LOG_MAX, Attempt, AttemptEnd, ExecutionSpec
 from rota.ports import Listener, LogStore
 
 log = structlog.get_logger()
@@ -63,7 +63,7 @@ class Prepared(NamedTuple):
     wanted: ExecutionSpec
     """What it was asked for. It is kept, so that nothing else gets its id."""
     spec: ExecutionSpec
-    place: Route | Programs | AttemptOutcome
+    place: Route | Programs | AttemptEnd
 
 
 class ProcessRunner:
@@ -225,37 +225,37 @@ class ProcessRunner:
         self._routes.clear()
         self._prepared.clear()
 
-    def _refuse(self, attempts: Sequence[Attempt], outcome: AttemptOutcome | None = None) -> None:
+    def _refuse(self, attempts: Sequence[Attempt], outcome: AttemptEnd | None = None) -> None:
         why = "this node's lease is over: nothing may start until it is renewed" if self._is_open else "this node stops"
         for attempt in attempts:
             if (live := self._attempts.add(attempt)) is not None:
-                self._attempts.end(live, outcome or AttemptOutcome(Outcome.LOST, message=why), None)
+                self._attempts.end(live, outcome or AttemptEnd(Outcome.LOST, message=why), None)
 
     def _prepare(self, wanted: ExecutionSpec) -> Prepared:
         """Find out how and where this node executes the items of a task; remembered, unless it cannot."""
         spec = _timed(self._users.named(wanted))
         prepared = Prepared(wanted, spec, self._place(spec))
-        if not isinstance(prepared.place, AttemptOutcome):
+        if not isinstance(prepared.place, AttemptEnd):
             if len(self._prepared) >= ROUTES_MAX:
                 self._prepared.clear()
             self._prepared[id(wanted)] = prepared
         return prepared
 
-    def _place(self, spec: ExecutionSpec) -> Route | Programs | AttemptOutcome:
+    def _place(self, spec: ExecutionSpec) -> Route | Programs | AttemptEnd:
         """The programs, or a pool of workers; why not, if there is none."""
         if why := self._users.refusal(spec.bounds.user):
-            return AttemptOutcome(Outcome.FAILED, "start", why)
+            return AttemptEnd(Outcome.FAILED, "start", why)
         try:
             kind = KINDS.find(spec.runner)
         except InvalidInput as error:
             text = bounded_text(f"this node cannot run this task: {error}")
-            return AttemptOutcome(Outcome.FAILED, "unknown", text)
+            return AttemptEnd(Outcome.FAILED, "unknown", text)
         if isinstance(kind, ProgramKind):
             return self._programs
         assert isinstance(kind, WorkerKind), f"{kind.name} is neither a ProgramKind nor a WorkerKind"
         return self._route(kind, spec)
 
-    def _route(self, kind: WorkerKind, spec: ExecutionSpec) -> Route | AttemptOutcome:
+    def _route(self, kind: WorkerKind, spec: ExecutionSpec) -> Route | AttemptEnd:
         config = spec.config
         key = (
             spec.name,
@@ -280,11 +280,11 @@ class ProcessRunner:
             self._routes[key] = found
         return found
 
-    def _new_route(self, kind: WorkerKind, spec: ExecutionSpec) -> Route | AttemptOutcome:
+    def _new_route(self, kind: WorkerKind, spec: ExecutionSpec) -> Route | AttemptEnd:
         try:
             function = kind.function(spec.config, self._apps)
         except LookupError as error:
-            return AttemptOutcome(Outcome.FAILED, "unknown", str(error.args[0]))
+            return AttemptEnd(Outcome.FAILED, "unknown", str(error.args[0]))
         self._tasks += 1
         task = WorkerTask(self._tasks, spec.name, spec.tenant, spec.task, spec.runner, function.what)
         return Route(self._pool(kind, spec, function.app), task, kind.sends_config)

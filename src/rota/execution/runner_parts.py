@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from rota.execution.attempt_outcome import AttemptOutcome, node_unable, not_started
+from rota.execution.attempt_outcome import node_unable, not_started
 from rota.execution.attempts import AttemptTable
 from rota.execution.isolation.process_trees import ProcessTrees
 from rota.execution.log_writer import LogWriter
 from rota.execution.timers import Timers
 from rota.execution.work_folders import WorkFolders
 from rota.model.states import Outcome
+from rota.model.work import AttemptEnd
 
 
 class RunnerParts:
@@ -35,7 +36,7 @@ class RunnerParts:
         self.unable: Callable[[], str] = lambda: ""
         """Returns why nothing can be started at present; an empty text if it can."""
 
-    def not_started(self, error: Exception, label: str) -> AttemptOutcome:
+    def not_started(self, error: Exception, label: str) -> AttemptEnd:
         """The outcome of an attempt whose tree could not be started."""
         outcome = not_started(error, label)
         if outcome.outcome is Outcome.LOST and (why := self.unable()):

@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
-from rota.execution.attempt_outcome import AttemptOutcome
 from rota.execution.file_versions import AGE_S, FileVersion, FileVersions
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.live_attempt import LiveAttempt
@@ -18,6 +17,7 @@ from rota.execution.process_limit import ProcessLimit
 from rota.execution.runner_parts import RunnerParts
 from rota.execution.worker_process import FILES_MAX, WorkerProcess
 from rota.execution.worker_protocol import Setup, WorkerTask
+from rota.model.work import AttemptEnd
 
 AGAIN_S = 1.0
 """How long to wait before starting another worker after one could not be started."""
@@ -96,7 +96,7 @@ class WorkerPool:
         if worker.busy == 0 and not worker.is_retiring and self._process_limit.should_free_one():
             worker.retire()
 
-    def gone(self, worker: WorkerProcess, start_failure: AttemptOutcome | None) -> None:
+    def gone(self, worker: WorkerProcess, start_failure: AttemptEnd | None) -> None:
         if self._workers.pop(worker, None) is None:
             return
         self._count_starting()
@@ -174,7 +174,7 @@ class WorkerPool:
     def _count_starting(self) -> None:
         self._starting = sum(not worker.is_ready for worker in self._workers)
 
-    def _not_started(self, why: AttemptOutcome) -> None:
+    def _not_started(self, why: AttemptEnd) -> None:
         """A worker could not be started. What waits here waits for other workers; without any, it ends."""
         if any(worker.is_ready and not worker.is_retiring for worker in self._workers):
             self._is_waiting_to_retry = True

@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 from msgspec.structs import replace
 
-from rota.execution.attempt_outcome import AttemptOutcome, asked_to_end, bounded_text, with_result
+from rota.execution.attempt_outcome import asked_to_end, bounded_text, with_result
 from rota.execution.file_versions import FileVersion
 from rota.execution.isolation.process_tree import ProcessTree, TreeEnd
 from rota.execution.isolation.tree_order import TreeSpec
@@ -35,6 +35,7 @@ from rota.execution.worker_protocol import (
 )
 from rota.model.moment import micros
 from rota.model.states import Outcome
+from rota.model.work import AttemptEnd
 
 log = structlog.get_logger()
 
@@ -72,7 +73,7 @@ class WorkerListener(Protocol):
         """The worker is ready, or can take attempts again."""
         ...
 
-    def gone(self, worker: WorkerProcess, start_failure: AttemptOutcome | None) -> None:
+    def gone(self, worker: WorkerProcess, start_failure: AttemptEnd | None) -> None:
         """The process is gone; `start_failure` says why if it was never ready."""
         ...
 
@@ -98,7 +99,7 @@ class WorkerProcess:
         self._lives: dict[int, LiveAttempt] = {}
         self._last = 0
         self._known: set[int] = set()
-        self._held: list[tuple[LiveAttempt, AttemptOutcome, float]] = []
+        self._held: list[tuple[LiveAttempt, AttemptEnd, float]] = []
         """Attempts that have ended and left something behind: they are reported when the process is gone with it."""
         self._tree: ProcessTree | None = None
         self._link: WorkerLink | None = None
@@ -106,7 +107,7 @@ class WorkerProcess:
         self._tail = b""
         self._left = ""
         self._wrong: str | None = None
-        self._broken: AttemptOutcome | None = None
+        self._broken: AttemptEnd | None = None
         self._is_killed = False
         self._is_forced = False
 
@@ -129,7 +130,7 @@ class WorkerProcess:
             await self._run()
         except Exception as error:
             log.exception("worker.lost", worker=self._spec.label)
-            self._abandon(AttemptOutcome(Outcome.LOST, message=f"a fault in this node: {error}"))
+            self._abandon(AttemptEnd(Outcome.LOST, message=f"a fault in this node: {error}"))
 
     async def _run(self) -> None:
         if self._spec.bounds.directory is not None:
@@ -248,7 +249,7 @@ class WorkerProcess:
             self.idle_since = now
             self._listener.freed(self)
         if report.broken is not None:
-            self._broken = AttemptOutcome(
+            self._broken = AttemptEnd(
                 Outcome.FAILED, bounded_text(report.broken.cause), bounded_text(report.broken.message)
             )
         for number in report.stopping:
@@ -270,7 +271,7 @@ class WorkerProcess:
     def _on_ends(self, report: WorkerReport, now: float) -> None:
         if self._pipe is not None:
             self._pipe.drain()
-        ends: list[tuple[LiveAttempt, AttemptOutcome, float]] = []
+        ends: list[tuple[LiveAttempt, AttemptEnd, float]] = []
         try:
             for number, started_s, ended_s, result in report.done:
                 ends.append(self._ended(number, started_s, ended_s, now, with_result(result)))
@@ -288,8 +289,8 @@ class WorkerProcess:
                     self._parts.attempts.end(*end)
 
     def _ended(
-        self, number: int, started_s: float | None, ended_s: float, now: float, outcome: AttemptOutcome
-    ) -> tuple[LiveAttempt, AttemptOutcome, float]:
+        self, number: int, started_s: float | None, ended_s: float, now: float, outcome: AttemptEnd
+    ) -> tuple[LiveAttempt, AttemptEnd, float]:
         """An attempt that its worker reports as ended. Instants that cannot be are replaced by now."""
         live = self._lives.pop(number)
         if started_s is not None and live.started_s is None:
@@ -345,7 +346,7 @@ class WorkerProcess:
         failure = self._broken or start_failure(ended, self._spec.bounds, self._tail)
         self._listener.gone(self, None if self.is_ready or unneeded else failure)
 
-    def _abandon(self, why: AttemptOutcome) -> None:
+    def _abandon(self, why: AttemptEnd) -> None:
         """After a fault of ours: kill the process and report every attempt, so that none is left without an end."""
         self.over = True
         if self._tree is not None:

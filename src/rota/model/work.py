@@ -6,6 +6,7 @@ import hashlib
 from datetime import datetime
 from enum import StrEnum
 from math import ceil
+from typing import NamedTuple
 
 import msgspec
 
@@ -312,23 +313,25 @@ class Attempt(msgspec.Struct, frozen=True):
     """When it should have started, if it is for a slot."""
 
 
-class AttemptEnd(Value, frozen=True, kw_only=True):
-    """How an attempt ended, as seen on the node. `cause` names it for the retry policy: an exit code, an exception with
-    its bases (`"KeyError LookupError Exception"`), `timeout` or `memory`."""
+class AttemptEnd(NamedTuple):
+    """How an attempt ended, as seen on the node: what ended it says how, the table of attempts adds whose it is, and
+    when. The finisher makes an `ItemEnd` of it, by the retry policy."""
 
-    item_id: int
-    attempt: int
     outcome: Outcome
-    started_s: float | None = None
-    """When its first line ran, by CLOCK_MONOTONIC; none if it never started."""
-    ended_s: float
-    code: int | None = None
     cause: str = ""
+    """Its name for the retry policy: an exit code, an exception with its bases (`"KeyError LookupError Exception"`),
+    `timeout` or `memory`."""
     message: str = ""
+    code: int | None = None
     result: str | None = None
-    log_bytes: int = 0
     late_s: float = 0.0
     """How long after the deadline of its node its processes still ran."""
+    item_id: int = 0
+    attempt: int = 0
+    started_s: float | None = None
+    """When its first line ran, by CLOCK_MONOTONIC; none if it never started."""
+    ended_s: float = 0.0
+    log_bytes: int = 0
 
 
 class SuspectedOverlap(Value, frozen=True, kw_only=True):
