@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import msgspec
 from sqlalchemy.exc import DBAPIError
 
 from rota.model.dispatch import Draft, Seen, TargetRow
@@ -31,7 +30,7 @@ class UnlockedRound:
     def look(self, tx: Any) -> Seen:
         """Read the clock, the dispatch row, what arrived and who may be given something, all at one instant."""
         row = _rows(tx).conn.exec_driver_sql(_LOOK).one()
-        arrivals = decode(row.arrivals or "[]", list[tuple[int, str, msgspec.Raw]])
+        arrivals = zip(row.ids or (), row.kinds or (), row.data or (), strict=True)
         nodes = decode(row.targets or "[]", list[tuple[int, str, str, int, int]])
         return Seen(
             holder=row.holder,
@@ -39,7 +38,7 @@ class UnlockedRound:
             round=row.round,
             changes=row.changes,
             next_us=row.next_at,
-            arrivals=[(id_, kind, bytes(data)) for id_, kind, data in sorted(arrivals, key=lambda it: it[0])],
+            arrivals=sorted(arrivals),
             now_us=int(row.now),
             targets=[TargetRow(*node) for node in nodes],
         )
@@ -86,8 +85,7 @@ def _rows(tx: Any) -> SqlRows:
 _NOW = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 
 _LOOK = f"""
-    SELECT {_NOW} AS now, d.holder, d.epoch, d.round, d.changes, d.next_at,
-        (SELECT json_agg(json_build_array(id, kind, data::json)) FROM rota_arrival)::text AS arrivals,
+    SELECT {_NOW} AS now, d.holder, d.epoch, d.round, d.changes, d.next_at, a.ids, a.kinds, a.data,
         (
             SELECT json_agg(json_build_array(n.id, n.name, n.joined, l.busy, l.until_at))
             FROM rota_node AS n JOIN rota_lease AS l ON l.node_id = n.id
@@ -96,7 +94,9 @@ _LOOK = f"""
                 SELECT FROM rota_drained AS r WHERE r.name = n.name AND (r.roles IS NULL OR r.roles LIKE '%executor%')
             )
         )::text AS targets
-    FROM rota_dispatch AS d WHERE d.id = 1
+    FROM rota_dispatch AS d
+    CROSS JOIN (SELECT array_agg(id) AS ids, array_agg(kind) AS kinds, array_agg(data) AS data FROM rota_arrival) AS a
+    WHERE d.id = 1
 """  # noqa: S608 - no input in it
 
 _WRITE = """
