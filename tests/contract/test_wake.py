@@ -15,7 +15,6 @@ import pytest
 from rota.clock import SystemClock
 from rota.control import Control
 from rota.ports import Store
-from rota.storage.memory import MemoryStore
 from rota.storage.sql.postgresql.listen import MISSED
 from rota.storage.sql.rows import SqlRows
 from rota.storage.sql.store import SqlStore
@@ -133,10 +132,9 @@ async def test_nothing_is_heard_of_what_was_rolled_back(another: Open) -> None:
     assert set(ear.topics) == {"node:2"}
 
 
+@pytest.mark.parametrize("another", ["sqlite", "postgresql", "mariadb"], indirect=True)
 async def test_a_word_is_heard_by_all_nodes(another: Open) -> None:
     first, second, writer = await another(), await another(), await another()
-    if isinstance(writer, MemoryStore):
-        pytest.skip("there is one process only")
     ears = [await listening(first), await listening(second)]
     await prepare(writer, *ears)
     await assign(writer)
