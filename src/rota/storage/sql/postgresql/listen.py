@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rota.ports import Clock
@@ -20,7 +21,7 @@ ANSWER_S = 5.0
 MISSED = ("dispatch", "jobs", "entry:")
 """What to wake for when nobody knows what was said."""
 BACKOFF_S = 0.1
-BACKOFF_S_MAX = 5.0
+BACKOFF_S_MAX = 0.5
 
 
 class NotificationListener:
@@ -52,12 +53,16 @@ class NotificationListener:
         async with self._engine.connect() as conn:
             try:
                 raw: Any = (await conn.get_raw_connection()).driver_connection
+                lost = asyncio.Event()
+                raw.add_termination_listener(lambda _connection: lost.set())
                 await raw.add_listener(CHANNEL, self._heard)
                 self._pause_s = BACKOFF_S
                 for topic in MISSED:  # whatever was said before is lost
                     self._wake(topic)
                 while True:
-                    await self._clock.sleep(CHECK_S)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(CHECK_S):
+                            await lost.wait()
                     async with asyncio.timeout(ANSWER_S):
                         await conn.exec_driver_sql("SELECT 1")
             finally:
