@@ -80,7 +80,7 @@ def test_a_store_that_only_one_process_sees_is_refused(home: Home) -> None:
     assert "several processes share the store" in said
 
 
-@pytest.mark.parametrize("server", ["sqlite", pytest.param("postgres", marks=pytest.mark.prove)])
+@pytest.mark.parametrize("server", ["sqlite", "postgres"])
 def test_a_store_is_given_a_past_which_stays(home: Home, request: pytest.FixtureRequest, server: str) -> None:
     """Figures from an empty store say little; the second run finds what the first has made."""
     url = "sqlite:///rota.db" if server == "sqlite" else request.getfixturevalue(f"{server}_url")
