@@ -34,7 +34,11 @@ JOBS = 50
 
 Count = Callable[[], Awaitable[int]]
 watched_s = pytest.mark.parametrize(
-    "seconds", [SHORT_S, pytest.param(LONG_S, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])]
+    "seconds",
+    [
+        pytest.param(SHORT_S, marks=pytest.mark.prove),
+        pytest.param(LONG_S, marks=[pytest.mark.nightly, pytest.mark.timeout(900)]),
+    ],
 )
 
 
