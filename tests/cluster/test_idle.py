@@ -36,7 +36,7 @@ Count = Callable[[], Awaitable[int]]
 watched_s = pytest.mark.parametrize(
     "seconds",
     [
-        pytest.param(SHORT_S, marks=pytest.mark.prove),
+        pytest.param(SHORT_S, marks=[pytest.mark.prove, pytest.mark.timeout(300)]),
         pytest.param(LONG_S, marks=[pytest.mark.nightly, pytest.mark.timeout(900)]),
     ],
 )
