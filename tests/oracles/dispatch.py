@@ -31,12 +31,14 @@ def plain_round(state: State, batch_max: int) -> list[Given]:
     left = [item for item in state.ready if item.not_before <= state.now_us]
     given: list[Given] = []
     while len(given) < batch_max:
-        room = Room(limits, Counter(name for seat in seated for name in ways[seat.lane_id].limits), state.now_us)
+        running = Counter(name for seat in seated for name in ways[seat.lane_id].limits)
+        room = Room(limits, running, state.now_us)
+        load = {lane_id: running[way.quota] / room.weight(way) for lane_id, way in ways.items()}
         free = FreeSeats(state.targets, Counter(seat.node_id for seat in seated if seat.node_id is not None))
         able = [
-            (item.start_by, item.not_before, room.load(ways[item.lane_id]), item.item_id, item, node_id)
+            (item.start_by, item.not_before, load[item.lane_id], item.item_id, item, node_id)
             for item in left
-            if room.admits(ways[item.lane_id])
+            if room.full(ways[item.lane_id]) is None
             and (node_id := free.best(free.able_to(state.lanes[item.lane_id]), item.avoid_id)) is not None
         ]
         if not able:

@@ -40,11 +40,10 @@ from rota.execution.worker import call
 from rota.execution.worker.errors import TaskFault
 from rota.execution.worker.functions import imported
 from rota.execution.worker.item import WorkerItem
-from rota.execution.worker_protocol import AttemptOrder, WorkerTask
+from rota.execution.worker_protocol import WorkerTask, order_of
 from rota.loops.identity import Identity
 from rota.loops.loop import Loop
 from rota.model.listener import is_listener
-from rota.model.moment import micros
 from rota.model.node import Place
 from rota.model.run import TRACEBACK, Item
 from rota.model.states import Outcome
@@ -211,22 +210,7 @@ def _item(attempt: Attempt) -> WorkerItem:
     config = attempt.spec.config
     what = str(config.get("listener") or config.get("handler") or config.get("function") or "")
     task = WorkerTask(0, attempt.spec.name, attempt.spec.tenant, attempt.spec.task, attempt.spec.runner, what)
-    order = AttemptOrder(
-        attempt.item_id,
-        0,
-        attempt.item_id,
-        attempt.attempt,
-        attempt.token,
-        attempt.run_id,
-        attempt.index,
-        attempt.idempotency_key,
-        attempt.params or None,
-        attempt.number,
-        attempt.info,
-        None if attempt.slot_at is None else micros(attempt.slot_at),
-        None,
-    )
-    return WorkerItem(order, task)
+    return WorkerItem(order_of(attempt, attempt.item_id, 0), task)
 
 
 class KitApps:

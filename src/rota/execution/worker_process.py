@@ -26,14 +26,13 @@ from rota.execution.worker_link import WorkerLink
 from rota.execution.worker_outcome import WorkerEnd, outcome_in_worker, printable, reported_failure, start_failure
 from rota.execution.worker_protocol import (
     MAIN,
-    AttemptOrder,
     Orders,
     ProtocolViolation,
     Setup,
     WorkerReport,
     WorkerTask,
+    order_of,
 )
-from rota.model.moment import micros
 from rota.model.states import Outcome
 from rota.model.work import AttemptEnd
 
@@ -172,7 +171,8 @@ class WorkerProcess:
             live.process = self
             live.number = number
             self._lives[number] = live
-            orders.append(_order(live, route))
+            config = live.attempt.spec.config if route.sends_config else None
+            orders.append(order_of(live.attempt, number, route.task.number, config))
             if route.task.number not in self._known:
                 self._known.add(route.task.number)
                 tasks.append(route.task)
@@ -355,25 +355,6 @@ class WorkerProcess:
             self._parts.attempts.end(live, why, None)
         self._lives.clear()
         self._listener.gone(self, why)
-
-
-def _order(live: LiveAttempt, route: RoutedTask) -> AttemptOrder:
-    attempt = live.attempt
-    return AttemptOrder(
-        live.number,
-        route.task.number,
-        attempt.item_id,
-        attempt.attempt,
-        attempt.token,
-        attempt.run_id,
-        attempt.index,
-        attempt.idempotency_key,
-        attempt.params or None,
-        attempt.number,
-        attempt.info,
-        None if attempt.slot_at is None else micros(attempt.slot_at),
-        attempt.spec.config if route.sends_config else None,
-    )
 
 
 def _checked_path(file: str) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from rota.model.work import RESULT_MAX
+from rota.model.moment import micros
+from rota.model.work import RESULT_MAX, Attempt
 
 REPORT_MAX = 1024 * 1024
 """The longest frame that an agent accepts."""
@@ -77,6 +78,25 @@ class AttemptOrder(msgspec.Struct, array_like=True, frozen=True):
     info: str | None
     slot_us: int | None
     config: dict[str, Any] | None
+
+
+def order_of(attempt: Attempt, number: int, task: int, config: dict[str, Any] | None = None) -> AttemptOrder:
+    """An attempt as it is sent to a worker."""
+    return AttemptOrder(
+        number,
+        task,
+        attempt.item_id,
+        attempt.attempt,
+        attempt.token,
+        attempt.run_id,
+        attempt.index,
+        attempt.idempotency_key,
+        attempt.params or None,
+        attempt.number,
+        attempt.info,
+        None if attempt.slot_at is None else micros(attempt.slot_at),
+        config,
+    )
 
 
 class Orders(msgspec.Struct, array_like=True, frozen=True):

@@ -45,13 +45,9 @@ class Room:
         cap = self._caps.get(GLOBAL)
         return cap is None or self._running.get(GLOBAL, 0) < cap
 
-    def admits(self, way: Way) -> bool:
-        return self.full(way) is None
-
     def caps(self, way: Way) -> list[tuple[str, int]]:
         """The limits of a lane that are caps."""
-        found = ((name, self._caps.get(name) if name[:4] != JOB else way.lane.job_cap) for name in way.limits)
-        return [(name, cap) for name, cap in found if cap is not None]
+        return [(name, cap) for name in way.limits if (cap := self._cap_of(name, way)) is not None]
 
     def is_rated(self, way: Way) -> bool:
         """Whether a limit of a lane has a rate."""
@@ -65,17 +61,13 @@ class Room:
     def full(self, way: Way) -> str | None:
         """Return the name of the first limit of a lane that is full; None if none is."""
         for name in way.limits:
-            cap = self._caps.get(name) if name[:4] != JOB else way.lane.job_cap
+            cap = self._cap_of(name, way)
             if cap is not None and self._running.get(name, 0) >= cap:
                 return name
             limit = self._rate_of(name, way)
             if limit is not None and free_at(limit, self._now_us) > self._now_us:
                 return name
         return None
-
-    def load(self, way: Way) -> float:
-        """How much runs in the lane's quota, by its weight."""
-        return self._running.get(way.quota, 0) / self.weight(way)
 
     def take(self, way: Way) -> None:
         """Count a start against the rates."""
@@ -94,6 +86,10 @@ class Room:
         limits = (self._rate_of(name, way) for name in way.limits)
         instants = (free_at(limit, self._now_us) for limit in limits if limit is not None)
         return max((at for at in instants if at > self._now_us), default=None)
+
+    def _cap_of(self, name: str, way: Way) -> int | None:
+        """A job's own cap is what the item's version of it says."""
+        return way.lane.job_cap if name[:4] == JOB else self._caps.get(name)
 
     def _rate_of(self, name: str, way: Way) -> Limit | None:
         """The limit of that name if it has a rate. A job's own are what the item's version of it says; only the memory
