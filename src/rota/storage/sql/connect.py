@@ -144,7 +144,7 @@ def _engines(url: URL, settings: dict[str, Any], servers: Servers) -> Engines:
         writer = create_async_engine(
             url, connect_args=settings, isolation_level="READ COMMITTED", pool_size=WRITERS, max_overflow=0
         )
-        return Engines(writer=writer, reader=single(READERS), beat=single(1), ear=single(1))
+        return Engines(writer=writer, reader=single(READERS), beat=single(1), listener=single(1))
     except ModuleNotFoundError as error:
         extra = "postgres" if "asyncpg" in str(error) else "mysql"
         raise StoreRefused(f"the driver of this store is not installed: pip install 'rota[{extra}]'") from None

@@ -126,7 +126,7 @@ class Engines(NamedTuple):
     writer: AsyncEngine
     reader: AsyncEngine
     beat: AsyncEngine
-    ear: AsyncEngine
+    listener: AsyncEngine
 
 
 class Lines:
@@ -189,9 +189,9 @@ class ServerDatabase(Database):
         self._reader = Lines(engines.reader, READERS, dialect)
         self._renewer = Lines(engines.beat, 1, dialect)
         self._clock = clock
-        self._ear: NotificationListener | None = None
+        self._listener: NotificationListener | None = None
         self._sender = WordSender(self._read_addresses, clock) if dialect.name == "mysql" else None
-        self._word_ear: WordListener | None = None
+        self._word_listener: WordListener | None = None
         self._wakes: list[Callable[[str], None]] = []
 
     async def read(self, work: Work[T]) -> T:
@@ -245,25 +245,25 @@ class ServerDatabase(Database):
 
     @property
     def is_called(self) -> bool:
-        return self._word_ear is not None
+        return self._word_listener is not None
 
     def listen(self, wake: Callable[[str], None]) -> None:
         self._wakes.append(wake)
         if self.hears:
-            self._ear = self._ear or NotificationListener(self.engines.ear, self._clock)
-            self._ear.add(wake)
+            self._listener = self._listener or NotificationListener(self.engines.listener, self._clock)
+            self._listener.add(wake)
 
     async def hear_words(self, host: str, port: int, address: str) -> None:
-        if self._sender is None or self._word_ear is not None:
+        if self._sender is None or self._word_listener is not None:
             return
         key = await self.write(lambda conn: made_key(conn, self.dialect, self._clock.token()))
         try:
-            ear = bound(host, port)
+            inbox = bound(host, port)
         except OSError as error:
             log.warning("store.not_woken", address=address, reason=str(error))
             return
         self._sender.own = address
-        self._word_ear = WordListener(ear, key, self._clock, self._called)
+        self._word_listener = WordListener(inbox, key, self._clock, self._called)
 
     def _called(self) -> None:
         for wake in self._wakes:
@@ -277,18 +277,18 @@ class ServerDatabase(Database):
 
     async def close(self) -> None:
         """In good order if the server answers; else its connections end with the process."""
-        if self._word_ear is not None:
-            self._word_ear.close()
+        if self._word_listener is not None:
+            self._word_listener.close()
         if self._sender is not None:
             await self._sender.close(WORD_S)
         try:
             async with asyncio.timeout(CLOSE_S):
-                if self._ear is not None:
-                    await self._ear.close()
+                if self._listener is not None:
+                    await self._listener.close()
                 await self._writer.close()
                 await self._reader.close()
                 await self._renewer.close()
-                await self.engines.ear.dispose()
+                await self.engines.listener.dispose()
         except TimeoutError:
             for engine in self.engines:
                 await engine.dispose(close=False)

@@ -47,27 +47,27 @@ class WakeSockets:
         self._wakes: list[Callable[[str], None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._name = ""
-        self._ear: socket.socket | None = None
+        self._inbox: socket.socket | None = None
         self._is_refused = False
 
     @property
     def can_hear(self) -> bool:
         """Whether others can wake this process; opens its socket."""
-        if self._ear is None and not self._is_refused:
+        if self._inbox is None and not self._is_refused:
             try:
                 self._open()
             except OSError as error:
                 self._is_refused = True
                 log.warning("store.not_woken", folder=str(self._folder), reason=str(error))
-        return self._ear is not None
+        return self._inbox is not None
 
     def listen(self, wake: Callable[[str], None]) -> None:
         """Call `wake` with each topic that is told, on the loop that runs now."""
         self._wakes.append(wake)
         if self._loop is None and self.can_hear:
-            assert self._ear is not None
+            assert self._inbox is not None
             self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(self._ear, self._hear)
+            self._loop.add_reader(self._inbox, self._hear)
 
     def tell(self, topics: Sequence[str]) -> None:
         """Wake this process and all others that listen; on any thread. Never waits and never fails."""
@@ -81,12 +81,12 @@ class WakeSockets:
 
     def close(self) -> None:
         self._is_refused = True  # what is closed opens nothing again
-        if self._ear is None:
+        if self._inbox is None:
             return
         if self._loop is not None:
-            self._loop.remove_reader(self._ear)
-        self._ear.close()
-        self._ear = self._loop = None
+            self._loop.remove_reader(self._inbox)
+        self._inbox.close()
+        self._inbox = self._loop = None
         with suppress(OSError), _Opened(self._folder) as folder:
             os.unlink(self._name, dir_fd=folder)
 
@@ -98,25 +98,25 @@ class WakeSockets:
             self._folder.mkdir(mode=0o700)
         with _Opened(self._folder) as folder:
             name = f"{os.getpid()}-{self._clock.token()[:16]}"
-            ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             try:
-                ear.setblocking(False)
-                ear.bind(_address(self._folder, folder, name))
+                inbox.setblocking(False)
+                inbox.bind(_address(self._folder, folder, name))
             except BaseException:
-                ear.close()
+                inbox.close()
                 raise
-            self._name, self._ear = name, ear
+            self._name, self._inbox = name, inbox
             self._send(folder, b"")  # removes what processes left that are gone
 
     def _send(self, folder: int, word: bytes) -> None:
         others = [name for name in os.listdir(folder) if name != self._name]
         if not others:
             return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
-            mouth.setblocking(False)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as outbox:
+            outbox.setblocking(False)
             for name in others[:TOLD_MAX]:
                 try:
-                    mouth.sendto(word, _address(self._folder, folder, name))
+                    outbox.sendto(word, _address(self._folder, folder, name))
                 except ConnectionRefusedError:
                     with suppress(OSError):  # its process is gone
                         os.unlink(name, dir_fd=folder)
@@ -124,12 +124,12 @@ class WakeSockets:
                     pass  # one whose queue is full is awake anyway; what is no socket is not ours
 
     def _hear(self) -> None:
-        assert self._ear is not None
+        assert self._inbox is not None
         topics: dict[str, None] = {}
         heard = 0
         with suppress(BlockingIOError):
             for _ in range(AT_ONCE):
-                topics |= dict.fromkeys(_topics(self._ear.recv(TEXT_MAX)))
+                topics |= dict.fromkeys(_topics(self._inbox.recv(TEXT_MAX)))
                 heard += 1
         self._wake([*topics, *(ANYTHING if heard >= QUEUE_FULL else ())])
 

@@ -29,8 +29,8 @@ BUFFER = 32 * 1024
 class WordListener:
     """Calls `wake` when somebody who has the key says so."""
 
-    def __init__(self, ear: socket.socket, key: bytes, clock: Clock, wake: Callable[[], None]) -> None:
-        self._ear = ear
+    def __init__(self, inbox: socket.socket, key: bytes, clock: Clock, wake: Callable[[], None]) -> None:
+        self._inbox = inbox
         self._judge = Judge(key)
         self._clock = clock
         self._wake = wake
@@ -38,13 +38,13 @@ class WordListener:
         self._left = PER_S
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._next_s = 0.0
-        self._loop.add_reader(ear, self._read)
+        self._loop.add_reader(inbox, self._read)
 
     def close(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
-        self._loop.remove_reader(self._ear)
-        self._ear.close()
+        self._loop.remove_reader(self._inbox)
+        self._inbox.close()
 
     def _read(self) -> None:
         """Read some. Who floods the port waits for the next second, like everybody."""
@@ -53,16 +53,16 @@ class WordListener:
             self._later("second", 1.0, self._begin_second)
         with suppress(OSError):  # nothing is left; or the kernel tells of a reply that nobody wants
             for _ in range(min(AT_ONCE, self._left)):
-                word = self._ear.recv(LENGTH + 1)
+                word = self._inbox.recv(LENGTH + 1)
                 self._left -= 1
                 if self._judge.is_good(word, to_us(self._clock.wall())):
                     self._heed()
         if not self._left:
-            self._loop.remove_reader(self._ear)
+            self._loop.remove_reader(self._inbox)
 
     def _begin_second(self) -> None:
         if not self._left:
-            self._loop.add_reader(self._ear, self._read)
+            self._loop.add_reader(self._inbox, self._read)
 
     def _heed(self) -> None:
         wait_s = self._next_s - self._clock.monotonic()

@@ -113,6 +113,6 @@ class WordSender:
 
 
 def _send_to(family: socket.AddressFamily, place: tuple[object, ...], word: bytes) -> None:
-    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as mouth:
-        mouth.setblocking(False)
-        mouth.sendto(word, place)
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as outbox:
+        outbox.setblocking(False)
+        outbox.sendto(word, place)
