@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 from rota.bench import judge
 from rota.bench.calibration import Calibration, calibrate
 from rota.bench.fleet import FleetPlan
-from rota.bench.history import top_up
+from rota.bench.history import analyse, top_up
 from rota.bench.offer import NOOP, STAMP, Offer
 from rota.bench.phases import DispatchWish, Phases, Progress
 from rota.bench.plain import connect
@@ -81,6 +81,7 @@ async def measure(store: Store, url: str, clock: Clock, wish: DispatchWish, prog
     conn = await connect(url)
     try:
         history = await top_up(conn, wish.history, micros(await store.now()), progress)
+        await analyse(conn)
         await store.transact(set_limits, wish.crowd.limits)
         with tempfile.TemporaryDirectory(prefix="rota-bench-") as folder:
             plan = FleetPlan(url=url, nodes=wish.nodes, seats=wish.seats, folder=folder)

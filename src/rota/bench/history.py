@@ -17,22 +17,25 @@ from rota.model.value import encode
 from rota.model.work import Work
 
 TENANT = "bench-history"
-RUN_ITEMS = 5000
+PART = 5000
 INFO = encode("x" * 118)
 LASTED_US = 1000
 Progress = Callable[[str, int, int], None]
 
 
-async def top_up(conn: Plain, wanted: int, now_us: int, progress: Progress) -> int:
-    """Make so many ended items that the store has at least `wanted`, and let the database look at its tables; returns
-    how many it has."""
+async def top_up(conn: Plain, wanted: int, now_us: int, progress: Progress, *, run_items: int = PART) -> int:
+    """Make so many ended items that the store has at least `wanted`, so many to a run; returns how many it has."""
     had = await _ended(conn)
     missing = max(wanted - had, 0)
     for made, count in _parts(missing):
-        await _make_run(conn, count, now_us)
+        await _make_part(conn, count, now_us, run_items)
         progress("making history", made + count, missing)
-    await conn.analyse([_name(table) for table in (tables.RUN, tables.ITEM, tables.ATTEMPT, tables.QUEUE)])
     return had + missing
+
+
+async def analyse(conn: Plain) -> None:
+    """Let the database look at its tables."""
+    await conn.analyse([_name(table) for table in (tables.RUN, tables.ITEM, tables.ATTEMPT, tables.QUEUE)])
 
 
 async def _ended(conn: Plain) -> int:
@@ -41,18 +44,19 @@ async def _ended(conn: Plain) -> int:
 
 
 def _parts(count: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, count, RUN_ITEMS):
-        yield start, min(RUN_ITEMS, count - start)
+    for start in range(0, count, PART):
+        yield start, min(PART, count - start)
 
 
-async def _make_run(conn: Plain, count: int, now_us: int) -> None:
-    """One run with items that have all succeeded, each at its first attempt."""
+async def _make_part(conn: Plain, count: int, now_us: int, run_items: int) -> None:
+    """Runs with items that have all succeeded, each at its first attempt."""
     await conn.run("BEGIN")
-    run_id, first = await _reserved(conn, "run", 1), await _reserved(conn, "row", count)
-    ids = range(first, first + count)
-    await _insert(conn, tables.RUN, [_run(run_id, now_us)])
-    await _insert(conn, tables.ITEM, [_item(id_, run_id, id_ - first, now_us) for id_ in ids])
-    await _insert(conn, tables.ATTEMPT, [_attempt(id_, now_us) for id_ in ids])
+    runs = -(-count // run_items)
+    run_id, id_ = await _reserved(conn, "run", runs), await _reserved(conn, "row", count)
+    await _insert(conn, tables.RUN, [_run(run_id + n, now_us + n) for n in range(runs)])
+    items = [_item(id_ + n, run_id + n // run_items, n % run_items, now_us) for n in range(count)]
+    await _insert(conn, tables.ITEM, items)
+    await _insert(conn, tables.ATTEMPT, [_attempt(it.id, now_us) for it in items])
     await conn.run("COMMIT")
 
 

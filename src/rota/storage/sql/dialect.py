@@ -148,6 +148,11 @@ class PostgreSQL(PostgreSQLSets, Dialect):
         "tcp_user_timeout": f"{TCP_S}s",
         "timezone": "UTC",
         "application_name": "rota",
+        # Every statement has its index. A planner that knows little, or has seen few runs of very many items, would
+        # rather read tables from end to end, and have helpers and a compiler do so faster.
+        "enable_seqscan": "off",
+        "max_parallel_workers_per_gather": "0",
+        "jit": "off",
     }
 
     def now_us(self, conn: Connection) -> int:

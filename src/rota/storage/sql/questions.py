@@ -14,7 +14,7 @@ from rota.model.states import Cause, ItemState, RunState
 from rota.model.tables import QueueRow
 from rota.storage.sql import schema
 from rota.storage.sql.dialect import Dialect
-from rota.storage.sql.lookups import SqlLookups, members_query
+from rota.storage.sql.lookups import SqlLookups, has_items, members_query
 from rota.storage.sql.pruning import SqlPruning
 from rota.transactions.rows import AssignmentFacts, CrowdCount, FiredWith, LiveItem, NamedRun, Tally
 
@@ -72,9 +72,10 @@ class SqlQuestions(SqlPruning, SqlLookups):
     def tally(self, run_ids: Sequence[int]) -> list[Tally]:
         """In two statements: those with an item that has not ended are told from the others without counting."""
         r, i = schema.run.c, schema.item.c
-        unfinished = select(i.id).where(i.run_id == r.id, i.ended_at.is_(None)).exists()
         conn = self._rows.conn
-        going = set(conn.scalars(select(r.id).where(self._dialect.among(r.id, run_ids), unfinished)))
+        going = set(
+            conn.scalars(select(r.id).where(self._dialect.among(r.id, run_ids), has_items(i.ended_at.is_(None))))
+        )
         over = [run_id for run_id in run_ids if run_id not in going]
         found: dict[int, dict[str, int]] = {}
         if over:
@@ -133,9 +134,8 @@ def unsettled_runs() -> Select[Any]:
     looked for job by job, and sorted by who asks. An order or a limit here leads planners through the whole table; so
     does a job's plain id on SQLite, which would then go from runs to jobs."""
     j, r, i = schema.job.c, schema.run.c, schema.item.c
-    theirs = select(i.id).where(i.run_id == r.id)
     live = schema.job.join(schema.run, and_(r.job_id == j.id + 0, r.ended_at.is_(None)))
-    over = and_(r.state == str(RunState.RUNNING), theirs.exists(), ~theirs.where(i.ended_at.is_(None)).exists())
+    over = and_(r.state == str(RunState.RUNNING), has_items(), ~has_items(i.ended_at.is_(None)))
     return select(r.id).select_from(live).where(over)
 
 
@@ -152,8 +152,8 @@ def _crowds(dialect: Dialect) -> Select[Any]:
 def _named_runs(dialect: Dialect) -> Select[Any]:
     r, i, q = schema.run.c, schema.item.c, schema.queue.c
     live = and_(dialect.among_named(r.overlap_key, "keys"), r.ended_at.is_(None))
-    given = select(true()).select_from(schema.item.join(schema.queue, q.item_id == i.id))
-    started = given.where(i.run_id == r.id, q.state.in_((ASSIGNED, RUNNING))).exists()
+    given = schema.item.join(schema.queue, q.item_id == i.id)
+    started = has_items(q.state.in_((ASSIGNED, RUNNING)), source=given)
     query = select(r.id, r.job_id, r.state, r.overlap_key, started.label("started"))
     return query.where(live).order_by(r.created_at, r.id)
 
