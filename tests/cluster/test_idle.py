@@ -1,7 +1,7 @@
 """An idle node costs its store and its host almost nothing: statements are counted by the server itself, processor time
 and memory by the kernel.
 
-It renews its lease (every 2.5 s) and its session (every 1.6 s), and looks for the rest seldom, for it would be told. On
+It renews its lease (every 3 s) and its session (every 1.6 s), and looks for the rest seldom, for it would be told. On
 a machine that does much else a node takes a while to come to rest, so the count is taken until it has.
 """
 

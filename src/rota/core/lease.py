@@ -13,20 +13,45 @@ from typing import NamedTuple
 from rota.model.moment import micros
 from rota.model.node import Node
 
+SLACK_S = 0.05
+"""By how much two clocks may differ over a few seconds without one of them having been set."""
+
+
+class Look(NamedTuple):
+    """One look at all nodes: the store's clock, and when the observer asked and was answered, by its monotonic one."""
+
+    now: datetime
+    asked_s: float
+    answered_s: float
+
 
 class Renewal(NamedTuple):
-    """The last renewal of a node that an observer has seen, and when it saw it first, by its monotonic clock."""
+    """The last renewal of a node that an observer knows of, and when that was by its monotonic clock, at the latest."""
 
     beat: int
-    seen_s: float
+    at_s: float
 
 
-def renewals(known: Mapping[int, Renewal], nodes: Iterable[Node], now_s: float) -> dict[int, Renewal]:
+def renewals(known: Mapping[int, Renewal], nodes: Iterable[Node], look: Look, last: Look | None) -> dict[int, Renewal]:
     """What an observer knows after another look; nodes that are not there any more are forgotten."""
     return {
-        node.id: known[node.id] if node.id in known and known[node.id].beat == node.beat else Renewal(node.beat, now_s)
+        node.id: known[node.id]
+        if node.id in known and known[node.id].beat == node.beat
+        else Renewal(node.beat, look.answered_s - _age_s(node, look, last))
         for node in nodes
     }
+
+
+def _age_s(node: Node, look: Look, last: Look | None) -> float:
+    """How old a renewal is that was not there when the observer looked last: as the store's clock says, if that has
+    gone no faster than the observer's own since then. Else it may be from just now."""
+    if last is None or node.lease_until is None:
+        return 0.0
+    passed_s = look.answered_s - last.asked_s
+    if (look.now - last.now).total_seconds() > passed_s + SLACK_S:
+        return 0.0
+    renewed = node.lease_until - timedelta(seconds=node.joined.lease_s)
+    return min(max((look.now - renewed).total_seconds(), 0.0), passed_s)
 
 
 def is_over(node: Node, now: datetime, unseen_s: float, *, lease_s: float, wait_s: float) -> bool:
@@ -37,11 +62,6 @@ def is_over(node: Node, now: datetime, unseen_s: float, *, lease_s: float, wait_
     is_void = node.joined.is_void(micros(node.lease_until), micros(now))
     has_passed = is_void or now > node.lease_until + timedelta(seconds=wait_s)
     return has_passed and unseen_s >= max(lease_s, node.joined.lease_s) + wait_s
-
-
-def is_nearly_over(unseen_s: float, *, lease_s: float, margin_s: float) -> bool:
-    """Whether a node was not seen to renew for nearly as long as its lease lasts."""
-    return unseen_s >= lease_s - margin_s
 
 
 def is_live(node: Node, now: datetime) -> bool:

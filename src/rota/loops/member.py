@@ -1,6 +1,6 @@
 """Be a member: join, renew the lease, and pass each renewal on to the switches of the process trees.
 
-    not joined ──join, when nobody living has the name──> joined ──renew, every quarter of a lease──> joined
+    not joined ──join, when nobody living has the name──> joined ──renew, three times in a lease──> joined
         ^                  │ given up by the others (its lease was over, or its name was taken)
         └──── end all work ┘
 
@@ -27,6 +27,8 @@ from rota.model.node import Members, NewNode, Place
 from rota.ports import Clock, Runner, Store
 from rota.transactions.members import join, retire
 
+RENEW_SHARE = 0.3
+"""How much of a lease passes between two renewals."""
 SETTLE_LOOK_S = 0.05
 """How often to look whether what the store does not know is gone."""
 HELD_LOOK_S = 0.25
@@ -81,14 +83,14 @@ class Member(Loop):
         if self._identity.id is None:
             members = await self._store.nodes()
             if self._is_replaced(members):
-                return self._config.lease_s / 4
+                return RENEW_SHARE * self._config.lease_s
             if self._must_wait(members):
                 return HELD_LOOK_S
             try:
                 sent_s = await self._join()
             except Refused as refused:
                 log.warning("node.refused", node=self._identity.name, reason=str(refused))
-                return self._config.lease_s / 4
+                return RENEW_SHARE * self._config.lease_s
         else:
             generation = await self._store.renew(self._identity.id, lease_s=self._config.lease_s, busy=self._busy())
             if generation is None:
@@ -98,7 +100,7 @@ class Member(Loop):
         if self._runner is not None:
             self._runner.renew(sent_s + self._config.lease_s - self._config.margin_s)
         self.joined.set()
-        return max(self._config.lease_s / 4 - (self._clock.boottime() - sent_s), 0.0)
+        return max(RENEW_SHARE * self._config.lease_s - (self._clock.boottime() - sent_s), 0.0)
 
     async def _join(self) -> float:
         """Says when it was first asked for: a join that is repeated finds the lease as the first one left it."""

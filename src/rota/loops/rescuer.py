@@ -15,7 +15,7 @@ import structlog
 
 from rota.config import LeaseConfig
 from rota.core.advance import Advance
-from rota.core.lease import Renewal, is_nearly_over, is_over, renewals
+from rota.core.lease import Look, Renewal, is_over, renewals
 from rota.core.rescue import lost, rescued
 from rota.errors import StoreUnavailable
 from rota.loops.duty import Duty
@@ -26,7 +26,11 @@ from rota.model.node import Node
 from rota.ports import Clock, Runner, Store
 from rota.transactions.rescue import rescue
 
-LOOK_S = 0.5
+WATCH_S = 0.5
+"""How often to look whether processes of this host are there, without asking the store."""
+LOOK_SHARE = 0.4
+"""How much of a lease passes between two looks while all nodes renew theirs. How old a renewal is a look tells, so that
+none is needed just to see it soon."""
 ALONE_S = 30.0
 """How often to look for other nodes where there are none, and their coming would be told."""
 SOON_S = 0.1
@@ -67,6 +71,7 @@ class Rescuer(Loop):
         self._runner = runner
         self._loader = loader
         self._seen: dict[int, Renewal] = {}
+        self._last: Look | None = None
         self._others: tuple[Node, ...] = ()
         self._look_at_s = 0.0
         self._troubled: set[int] = set()
@@ -79,7 +84,7 @@ class Rescuer(Loop):
     def stir(self) -> None:
         """A node may have come, of which nothing is known yet."""
         super().stir()
-        soon_s = self._clock.monotonic() + self._pace * LOOK_S
+        soon_s = self._clock.monotonic() + self._pace * WATCH_S
         if self._look_at_s > soon_s:
             self._look_at_s = soon_s
             self.wake()
@@ -89,7 +94,7 @@ class Rescuer(Loop):
             await self._look()
         wait_s = max(self._look_at_s - self._clock.monotonic(), 0.0)
         watches = self._runner is not None and self._others
-        step_s = self._pace * LOOK_S * (0.9 + 0.2 * self._clock.chance())
+        step_s = self._pace * WATCH_S * (0.9 + 0.2 * self._clock.chance())
         return min(wait_s, step_s) if watches or not self._is_told else wait_s
 
     def _sees_one_gone(self) -> bool:
@@ -98,8 +103,11 @@ class Rescuer(Loop):
         return runner is not None and any(runner.gone(it.joined.place) for it in self._others)
 
     async def _look(self) -> None:
+        asked_s = self._clock.monotonic()
         members = await self._store.nodes()
-        self._seen = renewals(self._seen, members.nodes, self._clock.monotonic())
+        look = Look(members.now, asked_s, self._clock.monotonic())
+        self._seen = renewals(self._seen, members.nodes, look, self._last)
+        self._last = look
         self._left = {node_id: at_s for node_id, at_s in self._left.items() if node_id in self._seen}
         is_mine = self._duty is None or await self._duty.is_mine()
         patience_s = 0.0 if is_mine else OVERDUE_SHARE * self._config.lease_s
@@ -107,21 +115,19 @@ class Rescuer(Loop):
             if node.id != self._identity.id:
                 await self._look_after(node, members.now, patience_s)
         self._others = tuple(it for it in members.nodes if it.id != self._identity.id)
-        look_s = SOON_S if self._is_anxious() else self._rest_s()
-        self._look_at_s = self._clock.monotonic() + self._pace * look_s
+        self._look_at_s = self._clock.monotonic() + self._pace * self._rest_s()
 
     def _rest_s(self) -> float:
-        """Long only where there is nobody to rescue: what is seen late is rescued late."""
-        return ALONE_S if self._is_told and not self._others else LOOK_S
-
-    def _is_anxious(self) -> bool:
-        lease_s, margin_s = self._config.lease_s, self._config.margin_s
-        others = (node_id for node_id in self._seen if node_id != self._identity.id)
-        return any(is_nearly_over(self._unseen_s(it), lease_s=lease_s, margin_s=margin_s) for it in others)
+        """Until a node would be nearly over that renews its lease no more: from then on every moment counts."""
+        if self._is_told and not self._others:
+            return ALONE_S
+        unseen_s = max((self._unseen_s(it.id) for it in self._others), default=0.0)
+        left_s = self._config.lease_s - self._config.margin_s - unseen_s
+        return max(min(left_s, LOOK_SHARE * self._config.lease_s), SOON_S)
 
     def _unseen_s(self, node_id: int) -> float:
         """For how long no renewal of a node was seen."""
-        return self._clock.monotonic() - self._seen[node_id].seen_s
+        return self._clock.monotonic() - self._seen[node_id].at_s
 
     def _is_over(self, node: Node, now: datetime, hold_s: float) -> bool:
         wait_s = self._config.margin_s + hold_s

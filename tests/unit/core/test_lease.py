@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.core.lease import Renewal, is_nearly_over, is_over, is_replaced, namesakes, renewals
+from rota.core.lease import Look, Renewal, is_over, is_replaced, namesakes, renewals
 from rota.model.node import Node, NodeState
 from tests.factories import a_new_node
 
@@ -50,15 +50,40 @@ def test_a_node_with_a_longer_lease_is_judged_by_its_own(*, unseen_s: float, gon
     assert is_over(node, NOW, unseen_s, lease_s=LEASE_S, wait_s=MARGIN_S) == gone
 
 
-@pytest.mark.parametrize(("unseen_s", "near"), [(0.0, False), (8.9, False), (9.0, True), (100.0, True)])
-def test_a_lease_that_is_nearly_over_is_looked_at_more_often(*, unseen_s: float, near: bool) -> None:
-    assert is_nearly_over(unseen_s, lease_s=LEASE_S, margin_s=MARGIN_S) == near
+def a_look(answered_s: float, *, store_s: float | None = None, took_s: float = 0.1) -> Look:
+    """One at NOW, if its answer came at second 100, and at what the store's clock says otherwise."""
+    return Look(
+        NOW + timedelta(seconds=answered_s - 100 if store_s is None else store_s), answered_s - took_s, answered_s
+    )
 
 
-def test_a_renewal_is_dated_when_it_is_first_seen() -> None:
-    known = {1: Renewal(1, 100.0), 2: Renewal(1, 100.0), 3: Renewal(1, 100.0)}
-    found = renewals(known, [a_node(1, beat=1), a_node(2, beat=2), a_node(4, beat=7)], 105.0)
-    assert found == {1: Renewal(1, 100.0), 2: Renewal(2, 105.0), 4: Renewal(7, 105.0)}
+def test_a_renewal_that_is_not_new_keeps_its_date() -> None:
+    known = {1: Renewal(1, 95.0), 3: Renewal(1, 95.0)}
+    assert renewals(known, [a_node(1, beat=1)], a_look(100.0), a_look(96.0)) == {1: Renewal(1, 95.0)}
+
+
+@pytest.mark.parametrize(
+    ("last", "until_s", "at_s"),
+    [
+        (a_look(96.0), 8.0, 98.0),  # of 10 s it has 8 left: it is 2 s old
+        (a_look(96.0), 10.0, 100.0),
+        (a_look(96.0), 3.0, 95.9),  # it was not there when the observer looked last
+        (a_look(96.0), 3600.0, 100.0),  # of a clock that was set back since
+        (a_look(96.0), None, 100.0),
+        (a_look(96.0, store_s=-4.1), 8.0, 98.0),  # the answers took their time
+        (
+            a_look(96.0, store_s=-5.0),
+            8.0,
+            100.0,
+        ),  # the store's clock was set forward in between: it may be from just now
+        (a_look(96.0, store_s=-3.0), 8.0, 98.0),
+        (None, 8.0, 100.0),  # nothing to compare with
+    ],
+)
+def test_a_look_tells_how_old_a_renewal_is(last: Look | None, until_s: float | None, at_s: float) -> None:
+    """Never older than it can be: else a living node would lose its work."""
+    found = renewals({1: Renewal(1, 90.0)}, [a_node(1, beat=2, until_s=until_s)], a_look(100.0), last)
+    assert found == {1: Renewal(2, pytest.approx(at_s))}
 
 
 @pytest.mark.parametrize(

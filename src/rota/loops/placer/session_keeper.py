@@ -1,6 +1,6 @@
 """Keep the session of this scheduler with the coordinator, and what it tells of itself under it.
 
-    away ──join, register, tell n, M and the balance──> present ──renew, every quarter of a session──> present
+    away ──join, register, tell n, M and the balance──> present ──renew, every 0.4 of a session──> present
       ^  └──a step fails: begin anew, from the join──┐    │ the session is over, or the name was taken
       └──────────────────────────────────────────────┴────┘ forget all claims
 
