@@ -1,8 +1,8 @@
-"""An idle node costs its store and its host almost nothing: statements are counted by the server itself, processor time
-and memory by the kernel.
+"""Idle nodes cost their store and their host almost nothing, one alone and three together: statements are counted by
+the server itself, processor time and memory by the kernel.
 
-It renews its lease (every 3 s) and its session (every 1.6 s), and looks for the rest seldom, for it would be told. On
-a machine that does much else a node takes a while to come to rest, so the count is taken until it has.
+A node renews its lease (every 3 s) and its session (every 1.6 s), and looks for the rest seldom, for it would be told.
+On a machine that does much else a node takes a while to come to rest, so the count is taken until it has.
 """
 
 import asyncio
@@ -32,7 +32,10 @@ CPU_MAX = 0.005
 """Of one core."""
 JOBS = 50
 
+SENT = "statements"
+
 Count = Callable[[], Awaitable[int]]
+alone_or_not = pytest.mark.parametrize("nodes", [1, 3])
 watched_s = pytest.mark.parametrize(
     "seconds",
     [
@@ -43,36 +46,44 @@ watched_s = pytest.mark.parametrize(
 
 
 @asynccontextmanager
-async def an_idle_node(url: str, folder: Path, counted: Path | None = None) -> AsyncIterator[NodeProcess]:
-    """A node with jobs that are due once a year."""
+async def idle_nodes(url: str, folder: Path, count: int, *, counted: bool = False) -> AsyncIterator[list[NodeProcess]]:
+    """Nodes with jobs that are due once a year. `counted`: each writes down how many statements it has sent."""
     store = open_store(url, SystemClock(), actor="operator")
     await store.migrate()
     await Control(store, SystemClock()).jobs.apply([a_definition() for _ in range(JOBS)])
     await store.close()
-    program = ("tests.cluster.node",) if counted is None else ("tests.cluster.counting_node", "--count", str(counted))
-    node = NodeProcess("idle", url, folder, program=program)
-    node.start()
+    nodes = []
+    for number in range(count):
+        own = folder / f"node-{number}"
+        own.mkdir()
+        program = ("tests.cluster.counting_node", "--count", str(own / SENT)) if counted else ("tests.cluster.node",)
+        (own / SENT).write_text("0")
+        nodes.append(NodeProcess(f"idle-{number}", url, own, program=program))
     try:
-        yield node
-        assert node.running
+        for node in nodes:
+            node.start()
+        yield nodes
+        assert all(node.running for node in nodes)
     finally:
-        node.kill()
+        for node in nodes:
+            node.kill()
 
 
-async def watch(store: str, node: NodeProcess, count: Count, seconds: float, own: int = 0) -> None:
-    """Count, until the node has come to rest; `own` is what one call of `count` adds to it."""
+async def watch(store: str, nodes: list[NodeProcess], count: Count, seconds: float, own: int = 0) -> None:
+    """Count, until the nodes have come to rest; `own` is what one call of `count` adds to it."""
     for _ in range(WATCHES_MAX):
-        before, cpu_s = await count(), cpu_seconds(node.pid)
+        before, cpu_s = await count(), [cpu_seconds(node.pid) for node in nodes]
         await asyncio.sleep(seconds)
-        statements, share = await count() - before - own, (cpu_seconds(node.pid) - cpu_s) / seconds
-        memory = ", ".join(f"{name} {kib / 1024:.1f} MB" for name, kib in memory_of(node.pid).items())
+        per_s = (await count() - before - own) / seconds / len(nodes)
+        shares = [(cpu_seconds(node.pid) - it) / seconds for node, it in zip(nodes, cpu_s, strict=True)]
+        memory = ", ".join(f"{name} {kib / 1024:.1f} MB" for name, kib in memory_of(nodes[0].pid).items())
         print(
-            f"\nidle node on {store}: {statements} statements in {seconds:g} s ({statements / seconds:.2f}/s), "
-            f"{share:.2%} of a core, {memory}"
+            f"\n{len(nodes)} idle nodes on {store}: {per_s:.2f} statements a second from each in {seconds:g} s, "
+            f"{', '.join(f'{share:.2%}' for share in shares)} of a core, {memory}"
         )
-        if 0 < statements <= STATEMENTS_PER_S_MAX * seconds and share <= CPU_MAX:
+        if 0 < per_s <= STATEMENTS_PER_S_MAX and max(shares) <= CPU_MAX:
             return
-    raise AssertionError(f"never at rest: {statements} statements in {seconds:g} s, {share:.2%} of a core")
+    pytest.fail("never at rest: see what was printed")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -87,8 +98,9 @@ def memory_of(pid: int) -> dict[str, int]:
     return {"PSS": int(found["Pss"]), "USS": int(found["Private_Clean"]) + int(found["Private_Dirty"])}
 
 
+@alone_or_not
 @watched_s
-async def test_an_idle_node_asks_postgresql_seldom(tmp_path: Path, seconds: float) -> None:
+async def test_idle_nodes_ask_postgresql_seldom(tmp_path: Path, seconds: float, nodes: int) -> None:
     with installed(PostgresServer) as server:
         async with server.fresh_database() as url:
             await run(url, f"ALTER DATABASE {url.rpartition('/')[2]} SET log_statement = 'all'")
@@ -96,13 +108,14 @@ async def test_an_idle_node_asks_postgresql_seldom(tmp_path: Path, seconds: floa
             async def count() -> int:
                 return len(re.findall(r"LOG:  (?:statement|execute)", server.log))
 
-            async with an_idle_node(url, tmp_path) as node:
-                await watch("PostgreSQL", node, count, seconds)
+            async with idle_nodes(url, tmp_path, nodes) as started:
+                await watch("PostgreSQL", started, count, seconds)
 
 
+@alone_or_not
 @watched_s
-async def test_an_idle_node_asks_mariadb_seldom(
-    mariadb_server: MariadbDatabases, tmp_path: Path, seconds: float
+async def test_idle_nodes_ask_mariadb_seldom(
+    mariadb_server: MariadbDatabases, tmp_path: Path, seconds: float, nodes: int
 ) -> None:
     async with mariadb_server.fresh_database() as url:
 
@@ -110,19 +123,19 @@ async def test_an_idle_node_asks_mariadb_seldom(
             ((_, questions),) = await run(url, "SHOW GLOBAL STATUS LIKE 'Questions'")
             return int(questions)
 
-        async with an_idle_node(url, tmp_path) as node:
+        async with idle_nodes(url, tmp_path, nodes) as started:
             first = await count()
             own = await count() - first
-            await watch("MariaDB", node, count, seconds, own)
+            await watch("MariaDB", started, count, seconds, own)
 
 
+@alone_or_not
 @watched_s
-async def test_an_idle_node_asks_sqlite_seldom(tmp_path: Path, seconds: float) -> None:
-    counted = tmp_path / "statements"
-    counted.write_text("0")
+async def test_idle_nodes_ask_sqlite_seldom(tmp_path: Path, seconds: float, nodes: int) -> None:
+    async with idle_nodes(f"sqlite:///{tmp_path}/rota.db", tmp_path, nodes, counted=True) as started:
+        sent = [tmp_path / f"node-{number}" / SENT for number in range(nodes)]
 
-    async def count() -> int:
-        return int(counted.read_text() or 0)
+        async def count() -> int:
+            return sum(int(it.read_text() or 0) for it in sent)
 
-    async with an_idle_node(f"sqlite:///{tmp_path}/rota.db", tmp_path, counted) as node:
-        await watch("SQLite", node, count, seconds)
+        await watch("SQLite", started, count, seconds)

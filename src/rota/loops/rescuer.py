@@ -28,7 +28,7 @@ from rota.transactions.rescue import rescue
 
 WATCH_S = 0.5
 """How often to look whether processes of this host are there, without asking the store."""
-LOOK_SHARE = 0.4
+LOOK_SHARE = 0.5
 """How much of a lease passes between two looks while all nodes renew theirs. How old a renewal is a look tells, so that
 none is needed just to see it soon."""
 ALONE_S = 30.0
