@@ -1,3 +1,3 @@
 """The release that this code belongs to."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
