@@ -90,6 +90,7 @@ class ProcessRunner:
         self._process_limit = ProcessLimit(settings.processes_max, self._evict)
         self._is_open = False
         self._unable = ""
+        self._here = here()
 
     async def open(self, listener: Listener) -> None:
         settings = self._settings
@@ -124,11 +125,11 @@ class ProcessRunner:
         self._timers.at(loop.time() + min(TIDY_S, settings.idle_s), self)
 
     def here(self) -> Place:
-        return here()
+        return self._here
 
     def gone(self, place: Place) -> bool:
         """True if the process at that place is gone, and the sweep saw its boundary empty."""
-        return process_is_gone(place, here()) and self.swept.is_empty(place.pid, place.pid_started, place.boot_id)
+        return process_is_gone(place, self._here) and self.swept.is_empty(place.pid, place.pid_started, place.boot_id)
 
     def renew(self, until_s: float) -> None:
         self._until_s = until_s
