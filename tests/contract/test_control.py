@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from rota.clock import SystemClock
-from rota.control import Answer, Assigned, Control
+from rota.control import Control
+from rota.control.assigning import Answer, Assigned
 from rota.core.advance import Advance
 from rota.core.dispatch.board import Rounds
 from rota.core.explain import Why

@@ -25,7 +25,8 @@ from rota.bench.offer import NOOP, STAMP, Offer
 from rota.bench.phases import DispatchWish, Phases, Progress
 from rota.bench.plain import connect
 from rota.bench.raw import raw_rate
-from rota.control import Action, Control
+from rota.control import Control
+from rota.control.jobs import Action
 from rota.errors import Refused
 from rota.model.moment import micros
 from rota.model.plan import JobFilter

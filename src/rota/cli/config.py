@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rota.cli.lazy import Group
-from rota.cli.output import as_json, say_json, table
+from rota.cli.output import listed
 from rota.cli.session import settings
 from rota.config import Sourced
 from rota.core.masking import without_passwords
@@ -21,11 +21,8 @@ def config() -> None:
 @click.pass_context
 def show(ctx: click.Context) -> None:
     """Show every setting, its value and where the value came from: a flag, the environment, the file, the default."""
-    found = settings(ctx)
-    if as_json(ctx):
-        say_json([_shape(it) for it in found.values()])
-    else:
-        table(["SETTING", "VALUE", "FROM", "VARIABLE"], [_row(it) for it in found.values()])
+    found = settings(ctx).values()
+    listed(ctx, [_shape(it) for it in found], ["SETTING", "VALUE", "FROM", "VARIABLE"], map(_row, found))
 
 
 def _row(it: Sourced) -> tuple[str, str, str, str]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
 
 from rota.cli.format import count, relative
 from rota.cli.lazy import Command, Seconds
-from rota.cli.output import as_json, coloured, say, say_json, table
+from rota.cli.output import as_json, coloured, listed, say, say_json
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask, configuration
-from rota.control import Load
+from rota.control.nodes import Load
 from rota.control.shapes.nodes import drained_shape, nodes_shape
 from rota.control.shapes.values import short
 from rota.errors import InvalidInput, Refused
@@ -41,23 +42,15 @@ def list_(ctx: click.Context, gone: bool) -> None:
     """List the nodes of the cluster."""
 
     async def work(session: Session) -> tuple[Members, Mapping[int, int], tuple[Peer, ...]]:
-        control = session.control
-        return (
-            await control.nodes.find(gone=gone),
-            await control.nodes.seats_taken(),
-            await control.nodes.former_schedulers(),
-        )
+        nodes = session.control.nodes
+        return await nodes.find(gone=gone), await nodes.seats_taken(), await nodes.former_schedulers()
 
     members, taken, peers = ask(ctx, work, coordinated=gone)
     known = {it.joined.name for it in members.nodes}
     others = [peer for peer in peers if peer.name not in known]
-    if as_json(ctx):
-        say_json(nodes_shape(members.nodes, taken, others))
-    elif not members.nodes and not others:
-        say("no nodes; start one with: rota node start")
-    else:
-        heads = ["NODE", "STATE", "ROLES", "GROUP", "SEATS", "BUSY", "BOUNDARY", "HOST", "JOINED", "LEASE"]
-        table(heads, [*(_row(it, taken, members.now) for it in members.nodes), *map(_former_row, others)])
+    heads = ["NODE", "STATE", "ROLES", "GROUP", "SEATS", "BUSY", "BOUNDARY", "HOST", "JOINED", "LEASE"]
+    rows = chain((_row(it, taken, members.now) for it in members.nodes), map(_former_row, others))
+    listed(ctx, nodes_shape(members.nodes, taken, others), heads, rows, "no nodes; start one with: rota node start")
 
 
 def _former_row(it: Peer) -> tuple[str | Text, ...]:
@@ -66,19 +59,16 @@ def _former_row(it: Peer) -> tuple[str | Text, ...]:
 
 
 def _row(it: Node, taken: Mapping[int, int], now: datetime) -> tuple[str | Text, ...]:
-    seats = f"{taken.get(it.id, 0)}/{it.joined.seats}" if it.joined.seats else "-"
-    boundary = it.joined.boundary or "-"
-    host = f"{it.joined.place.host}, pid {it.joined.place.pid}"
-    busy = f"{it.busy:.1f} %" if it.state in ALIVE else "-"
+    joined = it.joined
     return (
-        it.joined.name,
+        joined.name,
         coloured(it.state),
-        it.joined.digests.get("roles", "all"),
-        f"{it.joined.group} {it.joined.number or ''}".rstrip(),
-        seats,
-        busy,
-        boundary,
-        host,
+        joined.digests.get("roles", "all"),
+        f"{joined.group} {joined.number or ''}".rstrip(),
+        f"{taken.get(it.id, 0)}/{joined.seats}" if joined.seats else "-",
+        f"{it.busy:.1f} %" if it.state in ALIVE else "-",
+        joined.boundary or "-",
+        f"{joined.place.host}, pid {joined.place.pid}",
         short(it.joined_at),
         _lease(it, now),
     )

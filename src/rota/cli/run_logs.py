@@ -11,7 +11,7 @@ from rota.cli.format import number
 from rota.cli.lazy import Command
 from rota.cli.output import PlainStream, as_json, say, say_json_line
 from rota.cli.session import Session, ask
-from rota.control import LogPiece
+from rota.control.logs import LogPiece
 from rota.control.shapes.runs import log_shape
 
 

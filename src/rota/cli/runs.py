@@ -11,9 +11,10 @@ import click
 from rota.cli.arguments import LIMIT, RUN_ID
 from rota.cli.format import arguments, count, cut, duration, key, number, reason, size, whose
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, facts, say, say_json, table
+from rota.cli.output import answer, as_json, coloured, facts, listed, said, say, table
 from rota.cli.session import Session, ask
-from rota.control import Cancellation, Explained, Reason, RunDetail, job_name
+from rota.control import Reason, job_name
+from rota.control.runs import Cancellation, Explained, RunDetail
 from rota.control.shapes.runs import cancelled_shape, explained_shape, run_detail_shape, run_shape
 from rota.control.shapes.values import cause, lateness, short
 from rota.model.job import JobName
@@ -52,33 +53,16 @@ def list_(ctx: click.Context, job: str | None, state: str | None, limit: int, be
         return runs, await session.control.runs.names(runs)
 
     runs, names = ask(ctx, work)
-    if as_json(ctx):
-        say_json([run_shape(it, names.get(it.job_id)) for it in runs[:limit]])
-    else:
-        _show_list(runs[:limit], names, more=len(runs) > limit)
+    shapes = [run_shape(it, names.get(it.job_id)) for it in runs[:limit]]
+    rows = (_run_row(it, whose(it, names.get(it.job_id))) for it in runs[:limit])
+    listed(ctx, shapes, ["RUN", "JOB", "STATE", "REASON", "CAUSE", "DUE", "LATE"], rows, "no runs")
+    if len(runs) > limit and not as_json(ctx):
+        say(f"there are more; go on with: --before {runs[limit - 1].id}")
 
 
-def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool) -> None:
-    if not runs:
-        say("no runs")
-        return
-    table(
-        ["RUN", "JOB", "STATE", "REASON", "CAUSE", "DUE", "LATE"],
-        [
-            (
-                str(it.id),
-                whose(it, names.get(it.job_id)),
-                coloured(it.state),
-                reason(it),
-                cause(it),
-                short(it.due_at),
-                duration(max(lateness(it), 0)),
-            )
-            for it in runs
-        ],
-    )
-    if more:
-        say(f"there are more; go on with: --before {runs[-1].id}")
+def _run_row(it: Run, name: str) -> tuple[str | Text, ...]:
+    late = duration(max(lateness(it), 0))
+    return str(it.id), name, coloured(it.state), reason(it), cause(it), short(it.due_at), late
 
 
 @click.command(cls=Command)
@@ -87,10 +71,7 @@ def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool)
 def show(ctx: click.Context, run_id: int) -> None:
     """Show a run: its items and where they are, the attempts that are over, and its history."""
     detail = ask(ctx, lambda session: session.control.runs.detail(run_id))
-    if as_json(ctx):
-        say_json(run_detail_shape(detail))
-    else:
-        _show_run(detail)
+    answer(ctx, run_detail_shape(detail), _show_run, detail)
 
 
 def _show_run(detail: RunDetail) -> None:
@@ -183,18 +164,8 @@ def _attempt_row(it: AttemptRecord) -> tuple[str | Text, ...]:
     took = "-" if it.started_at is None else duration(max((it.ended_at - it.started_at).total_seconds(), 0))
     code = "-" if it.code is None else str(it.code)
     log = size(it.log_bytes) if it.log_bytes else "-"
-    number, outcome = str(it.attempt), coloured(it.outcome)
-    return (
-        str(it.item_id),
-        number,
-        outcome,
-        it.node or "-",
-        short(it.started_at),
-        took,
-        code,
-        log,
-        cut(it.message) or "-",
-    )
+    begun = str(it.item_id), str(it.attempt), coloured(it.outcome), it.node or "-", short(it.started_at)
+    return *begun, took, code, log, cut(it.message) or "-"
 
 
 def _say_more(number: int, noun: str) -> None:
@@ -215,15 +186,12 @@ def explain(ctx: click.Context, run_id: int) -> None:
 
     Of a run that has failed: why."""
     told = ask(ctx, lambda session: session.control.runs.explain(run_id))
-    if as_json(ctx):
-        say_json(explained_shape(told))
-        return
-    facts([("run", str(run_id)), ("state", coloured(told.run.state))])
-    say()
-    _show_reasons(told)
+    answer(ctx, explained_shape(told), _show_reasons, told)
 
 
 def _show_reasons(told: Explained) -> None:
+    facts([("run", str(told.run.id)), ("state", coloured(told.run.state))])
+    say()
     if not told.reasons:
         say("none of its items is live; the run ends in a moment")
         return
@@ -252,12 +220,9 @@ def cancel(ctx: click.Context, run_ids: tuple[int, ...]) -> None:
         return done, await session.control.runs.names(done.runs)
 
     cancelled, names = ask(ctx, work)
-    if as_json(ctx):
-        say_json(cancelled_shape(cancelled, names))
-        return
-    for run in cancelled.runs:
-        say(f"run {run.id} ({whose(run, names.get(run.job_id))}) is {_standing(run)}")
-    say(f"{count(cancelled.done.ended, 'item')} cancelled, {cancelled.done.asked} asked to stop")
+    lines = [f"run {it.id} ({whose(it, names.get(it.job_id))}) is {_standing(it)}" for it in cancelled.runs]
+    lines.append(f"{count(cancelled.done.ended, 'item')} cancelled, {cancelled.done.asked} asked to stop")
+    said(ctx, cancelled_shape(cancelled, names), "\n".join(lines))
 
 
 def _standing(run: Run) -> str:
@@ -276,8 +241,6 @@ def retry(ctx: click.Context, run_id: int, same_version: bool) -> None:
         return run, await session.control.runs.names([run])
 
     run, names = ask(ctx, work)
-    if as_json(ctx):
-        say_json(run_shape(run, names[run.job_id]))
-    else:
-        why = f": {run.reason}" if run.reason else ""
-        say(f"run {run.id} of {names[run.job_id]} (version {run.version}) is {run.state}{why}; it repeats run {run_id}")
+    name, why = names[run.job_id], f": {run.reason}" if run.reason else ""
+    text = f"run {run.id} of {name} (version {run.version}) is {run.state}{why}; it repeats run {run_id}"
+    said(ctx, run_shape(run, name), text)

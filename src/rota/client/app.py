@@ -28,7 +28,7 @@ from rota.model.listener import app_name, listener_name
 
 if TYPE_CHECKING:
     from rota.client.client import Client
-    from rota.control import Answer, Assigned
+    from rota.control.assigning import Answer, Assigned
     from rota.model.work import Limit
 
 STORE_MAX = 2000

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rota.client.app import App
     from rota.client.client import Client
     from rota.client.view import RunView
-    from rota.control import Assigned
+    from rota.control.assigning import Assigned
 
 P = ParamSpec("P")
 R = TypeVar("R")

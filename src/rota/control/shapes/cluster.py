@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rota.control.shapes.values import Shape, iso
+from rota.control.shapes.values import Shape, fields_of, iso
 from rota.core.cluster import ClusterFacts, Rebalance
 from rota.core.findings import Finding
 from rota.model.cluster import Drain, Hold, Peer, Placement
@@ -15,7 +15,6 @@ FIRST = 10
 
 
 def cluster_shape(seen: ClusterFacts, names: Mapping[int, JobName]) -> Shape:
-    """The JSON of the cluster."""
     first = [str(names.get(it, it)) for it in seen.unowned[:FIRST]]
     return {
         "at": iso(seen.now),
@@ -46,18 +45,14 @@ def _peer_shape(seen: ClusterFacts, peer: Peer) -> Shape:
         "version": peer.version,
         "held": seen.held[peer.name],
         "limit": seen.limits.get(peer.name),
-        "alarm": peer.alarm,
-        "faults": peer.faults,
-        "weight": peer.weight,
-        "busy": peer.busy,
-        "epoch": peer.epoch,
+        **fields_of(peer, "alarm", "faults", "weight", "busy", "epoch"),
         "range": peer.range or None,
         "unreachable": list(peer.unreachable),
     }
 
 
 def drain_shape(it: Drain) -> Shape:
-    return {"name": it.name, "roles": list(map(str, it.roles)), "keep": it.keep, "deadline_at": iso(it.deadline_at)}
+    return fields_of(it, "name", "roles", "keep", "deadline_at")
 
 
 def hold_shape(it: Hold) -> Shape:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from rota.control.cluster import Released, Transfer
 from rota.control.jobs import Action
 from rota.control.shapes.runs import event_shape
-from rota.control.shapes.values import Shape, iso, trigger
+from rota.control.shapes.values import Shape, fields_of, trigger
 from rota.core.preview import Preview
 from rota.model.cluster import Hold
 from rota.model.job import Job, JobName
@@ -21,19 +21,11 @@ def job_shape(job: Job) -> Shape:
     return {
         "id": job.id,
         "name": str(made.full_name),
-        "tenant": made.tenant,
-        "project": made.project,
-        "title": made.title,
+        **fields_of(made, "tenant", "project", "title"),
         "state": str(job.state),
         "trigger": trigger(made.schedule.rule),
-        "next_slot_at": iso(job.next_slot_at),
-        "next_fire_at": iso(job.next_fire_at),
-        "settled_at": iso(job.settled_at),
-        "version": job.version,
-        "revision": job.revision,
-        "digest": job.digest,
-        "created_at": iso(job.created_at),
-        "changed_at": iso(job.changed_at),
+        **fields_of(job, "next_slot_at", "next_fire_at", "settled_at", "version", "revision", "digest"),
+        **fields_of(job, "created_at", "changed_at"),
         "source": job.source or None,
     }
 
@@ -43,15 +35,9 @@ def job_detail_shape(job: Job, holds: Sequence[Hold], history: Iterable[Event]) 
     return {
         **job_shape(job),
         "held_by": list(map(str, holds)),
-        "definition": definition_shape(job),
+        "definition": json.loads(encode(job.definition)),  # as it is stored: without fields that have their default
         "history": [event_shape(it) for it in history],
     }
-
-
-def definition_shape(job: Job) -> Shape:
-    """The definition as it is stored: without the fields that have their default."""
-    shape: Shape = json.loads(encode(job.definition))
-    return shape
 
 
 def applied_shape(plan: Iterable[Action], *, applied: bool, dry_run: bool) -> Shape:
@@ -60,23 +46,15 @@ def applied_shape(plan: Iterable[Action], *, applied: bool, dry_run: bool) -> Sh
 
 
 def action_shape(it: Action) -> Shape:
-    return {
-        "job": str(it.name),
-        "action": it.action,
-        "fields": list(it.fields),
-        "never_due": it.never_due,
-        "reason": it.reason,
-    }
+    return {"job": str(it.name), **fields_of(it, "action", "fields", "never_due", "reason")}
 
 
 def preview_shape(it: Preview) -> Shape:
     """One coming instant of a job."""
     return {
-        "slot_at": iso(it.instant.slot_at),
-        "due_at": iso(it.instant.due_at),
+        **fields_of(it.instant, "slot_at", "due_at"),
         "local_at": it.local_at.isoformat(),
-        "mark": it.mark,
-        "skipped": it.skipped,
+        **fields_of(it, "mark", "skipped"),
     }
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from rota.control.limits import QuotaState, Removed
-from rota.control.shapes.values import Shape
+from rota.control.shapes.values import Shape, fields_of
 from rota.model.work import Limit
 
 
 def limit_shape(limit: Limit) -> Shape:
-    return {
-        "name": limit.name,
-        "cap": limit.cap,
-        "weight": limit.weight,
-        "rate": None if limit.rate is None else {"max": limit.rate.max, "period_s": limit.rate.period_s},
-    }
+    rate = None if limit.rate is None else fields_of(limit.rate, "max", "period_s")
+    return {**fields_of(limit, "name", "cap", "weight"), "rate": rate}
 
 
 def quota_shape(it: QuotaState) -> Shape:

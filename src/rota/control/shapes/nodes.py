@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from rota.control.shapes.values import Shape, iso
+from rota.control.shapes.values import Shape, fields_of
 from rota.model.cluster import Peer
 from rota.model.node import Node
 
@@ -26,14 +26,9 @@ def node_shape(node: Node) -> Shape:
         "number": joined.number or None,
         "seats": joined.seats,
         "busy": node.busy,
-        "host": joined.place.host,
-        "pid": joined.place.pid,
-        "boundary": joined.boundary,
-        "version": joined.version,
-        "handlers": list(joined.handlers),
-        "joined_at": iso(node.joined_at),
-        "left_at": iso(node.left_at),
-        "lease_until": iso(node.lease_until),
+        **fields_of(joined.place, "host", "pid"),
+        **fields_of(joined, "boundary", "version", "handlers"),
+        **fields_of(node, "joined_at", "left_at", "lease_until"),
     }
 
 

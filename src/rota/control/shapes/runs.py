@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from rota.control.logs import LogPiece
 from rota.control.runs import Cancellation, Explained, RunDetail
-from rota.control.shapes.values import Shape, cause, iso, lateness
+from rota.control.shapes.values import Shape, cause, fields_of, iso, lateness
 from rota.core.explain import Reason
 from rota.model.job import JobName
 from rota.model.run import Event, Item, Run
-from rota.model.work import AttemptRecord, Queued
+from rota.model.work import Queued
+
+LIVE = ("attempt", "assigned_at", "started_at", "expires_at", "cancel_at")
+ATTEMPT = "item_id attempt outcome node round assigned_at started_at ended_at code message log_bytes".split()
 
 
 def run_shape(run: Run, job: JobName | None) -> Shape:
@@ -26,18 +28,9 @@ def run_shape(run: Run, job: JobName | None) -> Shape:
         "tenant": tenant,
         "version": run.version,
         "cause": cause(run),
-        "key": run.key,
-        "state": str(run.state),
-        "reason": None if run.reason is None else str(run.reason),
-        "slot_at": iso(run.slot_at),
-        "last_slot_at": iso(run.last_slot_at),
-        "slots": run.slots,
-        "due_at": iso(run.due_at),
-        "created_at": iso(run.created_at),
+        **fields_of(run, "key", "state", "reason", "slot_at", "last_slot_at", "slots", "due_at", "created_at"),
         "lateness_s": lateness(run),
-        "ended_at": iso(run.ended_at),
-        "cancel_at": iso(run.cancel_at),
-        "params": run.params,
+        **fields_of(run, "ended_at", "cancel_at", "params"),
     }
 
 
@@ -47,7 +40,7 @@ def run_detail_shape(detail: RunDetail) -> Shape:
     return {
         **run_shape(detail.run, detail.job),
         "items": items,
-        "attempts": [attempt_shape(it) for it in detail.attempts],
+        "attempts": [fields_of(it, *ATTEMPT) for it in detail.attempts],
         "history": [event_shape(it) for it in detail.history],
     }
 
@@ -55,56 +48,20 @@ def run_detail_shape(detail: RunDetail) -> Shape:
 def item_shape(item: Item, live: Queued | None = None, node: str | None = None) -> Shape:
     """An item: as it is kept, and what is live of it."""
     return {
-        "id": item.id,
-        "task": item.task,
-        "index": item.index,
-        "state": str(item.state if live is None else live.state),
-        "not_before_at": iso(item.not_before_at if live is None else live.not_before_at),
-        "start_by_at": iso(item.start_by_at),
-        "number": item.number,
-        "info": _json(item.info),
+        **fields_of(item, "id", "task", "index"),
+        **fields_of(item if live is None else live, "state", "not_before_at"),
+        **fields_of(item, "start_by_at", "number"),
+        "info": None if item.info is None else json.loads(item.info),
         "node": node,
-        "attempt": None if live is None else live.attempt,
-        "assigned_at": None if live is None else iso(live.assigned_at),
-        "started_at": None if live is None else iso(live.started_at),
-        "expires_at": None if live is None else iso(live.expires_at),
-        "cancel_at": None if live is None else iso(live.cancel_at),
+        **(dict.fromkeys(LIVE) if live is None else fields_of(live, *LIVE)),
         "ended_at": iso(item.ended_at),
         "result": item.value,
-        "message": item.message,
-        "traceback": item.traceback,
-    }
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
-
-
-def attempt_shape(attempt: AttemptRecord) -> Shape:
-    return {
-        "item_id": attempt.item_id,
-        "attempt": attempt.attempt,
-        "outcome": str(attempt.outcome),
-        "node": attempt.node,
-        "round": attempt.round,
-        "assigned_at": iso(attempt.assigned_at),
-        "started_at": iso(attempt.started_at),
-        "ended_at": iso(attempt.ended_at),
-        "code": attempt.code,
-        "message": attempt.message,
-        "log_bytes": attempt.log_bytes,
+        **fields_of(item, "message", "traceback"),
     }
 
 
 def event_shape(event: Event) -> Shape:
-    return {
-        "id": event.id,
-        "at": iso(event.at),
-        "kind": event.kind,
-        "actor": event.actor,
-        "item_id": event.item_id,
-        "data": event.data,
-    }
+    return fields_of(event, "id", "at", "kind", "actor", "item_id", "data")
 
 
 def cancelled_shape(cancelled: Cancellation, names: Mapping[int, JobName]) -> Shape:
