@@ -112,7 +112,7 @@ def courier(config: Config, clock: Clock, control: Control) -> Courier:
     """What takes messages about alarms to people and jobs."""
     from rota.alarms.channels.channel import CourierSettings
     from rota.alarms.channels.courier import ChannelCourier
-    from rota.control.job_courier import JobCourier
+    from rota.control.jobs import JobCourier
     from rota.loops.advertiser import words
 
     alarm = config.alarm

@@ -13,7 +13,7 @@ from rota.alarms.channels.courier import ChannelCourier
 from rota.alarms.rules import message
 from rota.clock import SystemClock
 from rota.control import Control
-from rota.control.job_courier import JobCourier
+from rota.control.jobs import JobCourier
 from rota.core.advance import Advance
 from rota.core.define import Delete, Resume
 from rota.core.fire import Fire

@@ -18,7 +18,6 @@ import msgspec
 from sqlalchemy import make_url
 
 from rota.bench import judge
-from rota.bench.calibration import Calibration, calibrate
 from rota.bench.fleet import FleetPlan
 from rota.bench.history import top_up
 from rota.bench.offer import NOOP, STAMP, Offer
@@ -28,12 +27,38 @@ from rota.bench.raw import raw_rate
 from rota.control import Control
 from rota.control.jobs import Action
 from rota.errors import Refused
+from rota.execution.machine_load import WINDOW_S, MachineLoad
 from rota.model.moment import micros
 from rota.model.plan import JobFilter
 from rota.model.value import Value
 from rota.model.work import CAPACITY, GLOBAL, Limit
 from rota.ports import Clock, Store
 from rota.transactions.limits import set_limits
+
+LOOP = 1_000_000
+SLEEPS, SLEEP_S = 200, 0.005
+BUSY_MAX = 0.10
+LATE_MS_MAX = 5.0
+
+
+class Calibration(Value, frozen=True, kw_only=True):
+    """How quick and how quiet the machine is while nothing is measured: a figure from a busy machine is void."""
+
+    loop_ms: float
+    """How long a plain loop of a million steps takes."""
+    sleep_late_ms: float
+    """How late one of a hundred sleeps of 5 ms ends."""
+    busy: float
+    """The share of its processors that others use."""
+
+    @property
+    def void(self) -> str:
+        """Why figures from this machine mean nothing; empty if they do."""
+        if self.busy > BUSY_MAX:
+            return f"others use {self.busy:.0%} of the processors"
+        if self.sleep_late_ms > LATE_MS_MAX:
+            return f"a sleep ends {self.sleep_late_ms:g} ms late"
+        return ""
 
 
 class DispatchFigures(Value, frozen=True, kw_only=True):
@@ -129,3 +154,25 @@ def _figures(url: str, wish: DispatchWish, found: dict[str, Any]) -> DispatchFig
         **crowd,
         **found,
     )
+
+
+async def calibrate(clock: Clock) -> Calibration:
+    """Look at the machine for two seconds, before anything is started."""
+    load = MachineLoad(clock.monotonic)
+    await clock.sleep(WINDOW_S)
+    busy = load.cpu()
+    late_ms = sorted([await _late_ms(clock) for _ in range(SLEEPS)])
+    began_s = clock.monotonic()
+    for _ in range(LOOP):
+        pass
+    return Calibration(
+        loop_ms=round((clock.monotonic() - began_s) * 1000, 1),
+        sleep_late_ms=round(late_ms[SLEEPS * 99 // 100], 2),
+        busy=round(busy, 3),
+    )
+
+
+async def _late_ms(clock: Clock) -> float:
+    began_s = clock.monotonic()
+    await clock.sleep(SLEEP_S)
+    return (clock.monotonic() - began_s - SLEEP_S) * 1000

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
@@ -97,9 +97,6 @@ class MapHandle(Sequence[Handle[R]]):
 
     def __len__(self) -> int:
         return len(self._handles)
-
-    def __iter__(self) -> Iterator[Handle[R]]:
-        return iter(self._handles)
 
     def __repr__(self) -> str:
         return f"<MapHandle of {len(self)} calls, run {self.id}>"

@@ -18,7 +18,6 @@ from rota.control.logs import LogControl
 from rota.control.nodes import NodeControl
 from rota.control.patience import patient
 from rota.control.runs import RunControl
-from rota.control.survey import ClusterSurvey
 from rota.core.cluster import ClusterFacts, Rebalance, Shift
 from rota.core.explain import Reason
 from rota.core.findings import Finding, Severity
@@ -39,7 +38,7 @@ class Control:
         self, store: Store, clock: Clock, logs: LogStore | None = None, coordinator: Coordinator | None = None
     ) -> None:
         store = patient(store, clock)
-        survey = ClusterSurvey(store, None if coordinator is None else patient(coordinator, clock))
+        coordinator = None if coordinator is None else patient(coordinator, clock)
         self.alarms = AlarmControl(store, clock)
         self.jobs = JobControl(store, clock, self.alarms)
         self.runs = RunControl(store)
@@ -48,10 +47,10 @@ class Control:
         self.calls = CallControl(store, clock, self.assignments)
         self.limits = LimitControl(store)
         self.holds = HoldControl(store)
-        self.nodes = NodeControl(store, clock, survey)
-        self.cluster = ClusterControl(store, clock, survey)
-        self.doctor = DoctorControl(store, clock, survey)
-        self.dump = DumpControl(store, survey)
+        self.nodes = NodeControl(store, clock, coordinator)
+        self.cluster = ClusterControl(store, clock, coordinator)
+        self.doctor = DoctorControl(store, clock, coordinator)
+        self.dump = DumpControl(store, clock, coordinator)
 
 
 def job_name(text: str) -> JobName:

@@ -76,39 +76,15 @@ class AssignControl:
         numbers: Sequence[str],
         infos: Sequence[Any] | None = None,
         *,
-        start_at: datetime | str | None = None,
-        end_at: datetime | str | None = None,
-        handler: str | None = None,
-        notify: Sequence[str] = (),
-        app: str | None = None,
         key: str | None = None,
-        **options: Any,
+        **given: Any,
     ) -> Assigned:
-        """Make one run of items for a tenant: they may start at `start_at` (now), and should have started, spread
-        evenly, by `end_at`. A handler does the work; without one, `on_start` is called and the client reports the end.
-
-        `notify` names the listeners that are told of timeouts and final failures; `app` whose they are, as
-        `tenant/project`: the tenant's default project unless told. `options` are those of a job: quota,
-        group, retries (0), timeout_s (120), lost_max, hold_s, concurrency, resources. The same key assigns once.
-        """
-        from rota.definitions.assignment import SHARED, assignment
+        """Make one run of items for a tenant. What else may be given: see `AsyncClient.assign`."""
+        from rota.definitions.assignment import assignment
         from rota.definitions.requests import run_key
 
-        unknown = sorted(set(options) - set(SHARED))
-        if unknown:
-            raise InvalidInput.of(unknown[0], f"is not known; known are {', '.join(SHARED)}")
-        wanted = assignment(
-            self._clock.token() if key is None else run_key(key),
-            tenant,
-            numbers,
-            infos,
-            start_at=start_at,
-            end_at=end_at,
-            handler=handler,
-            notify=notify,
-            app=app,
-            options=options,
-        )
+        own_key = self._clock.token() if key is None else run_key(key)
+        wanted = assignment(own_key, tenant, numbers, infos, **given)
         if wanted.start_at is None and wanted.end_at is not None:
             wanted = await self._from_now_on(wanted, is_repeatable=key is not None)
         must_exist = (wanted.work.tenant, wanted.work.quota) != ("default", "default")

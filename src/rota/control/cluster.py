@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rota.control.survey import ClusterSurvey
-from rota.coordinators.recipes.notice import notify
 from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, write_handover
 from rota.core.cluster import ClusterFacts, Rebalance, Shift, claim_objections, idlest, rebalance
 from rota.errors import NotFound, Refused
@@ -14,7 +13,6 @@ from rota.model.cluster import Handover, Placement, Role
 from rota.model.folders import JOBS
 from rota.model.job import Job, JobName
 from rota.model.plan import JobFilter
-from rota.ports import Clock, Store
 from rota.transactions.members import undrain
 
 LOOK_S = 0.25
@@ -38,17 +36,8 @@ class Released(NamedTuple):
     owner: str | None
 
 
-class ClusterControl:
+class ClusterControl(ClusterSurvey):
     """What may be asked of the cluster, and of placement `claim`."""
-
-    def __init__(self, store: Store, clock: Clock, survey: ClusterSurvey) -> None:
-        self._store = store
-        self._clock = clock
-        self._survey = survey
-
-    async def facts(self) -> ClusterFacts:
-        """Return the schedulers, the jobs and their owners."""
-        return await self._survey.facts()
 
     async def job_names(self, job_ids: Sequence[int]) -> dict[int, JobName]:
         """Return the names of jobs, by id."""
@@ -101,10 +90,10 @@ class ClusterControl:
         """End the claim of a job. Any scheduler that may claim it takes it."""
         job, facts = await self._placed(name), await self.facts()
         _refuse_other(facts, "there is no claim to end")
-        entry = await self._survey.entry(f"{JOBS}/{job.id}")
+        entry = await self._entry(f"{JOBS}/{job.id}")
         if entry is None:
             return Released(job.id, None)
-        ended = await self._survey.coordination.delete(entry.key, entry.version)
+        ended = await self._coordination.delete(entry.key, entry.version)
         await self._notify("release")
         return Released(job.id, entry.value if ended else None)
 
@@ -122,15 +111,12 @@ class ClusterControl:
     async def _hand_over(self, giver: str, jobs: Mapping[int, Handover]) -> None:
         """Add jobs to the list that `giver` hands over. Retries when somebody else writes the list at the same time."""
         for _ in range(TRIES):
-            entry = await self._survey.entry(handover_key(giver))
+            entry = await self._entry(handover_key(giver))
             known = {} if entry is None else read_handover(entry)
             value, version = write_handover({**known, **jobs}), 0 if entry is None else entry.version
-            if await self._survey.coordination.put(handover_key(giver), value, version=version) is not None:
+            if await self._coordination.put(handover_key(giver), value, version=version) is not None:
                 return
         raise Refused(f"the hand-overs of {giver} change all the time; try again")
-
-    async def _notify(self, topic: str) -> None:
-        await notify(self._survey.coordination, self._clock, topic)
 
 
 def _refuse_other(facts: ClusterFacts, what: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rota.errors import InvalidInput, NotFound, Problem
+from rota.errors import InvalidInput, NotFound
 from rota.model.cluster import Hold
 from rota.model.job import Job, JobName
 from rota.model.plan import JobFilter
@@ -44,12 +44,10 @@ class HoldControl:
             raise NotFound(f"tenant {tenant} has no project {project}{suggestion(project, known)}; see: rota job list")
 
     async def _has_jobs(self, tenant: str, project: str | None) -> bool:
-        wanted = JobFilter(tenant=tenant, project=project, limit=1)
-        return bool(await self._store.jobs(wanted))
+        return bool(await self._store.jobs(JobFilter(tenant=tenant, project=project, limit=1)))
 
     async def _jobs_of(self, tenant: str | None) -> Sequence[Job]:
-        wanted = JobFilter(tenant=tenant, limit=SUGGEST_MAX)
-        return await self._store.jobs(wanted)
+        return await self._store.jobs(JobFilter(tenant=tenant, limit=SUGGEST_MAX))
 
     async def _tenants(self) -> set[str]:
         """Return tenants with a quota and tenants of some jobs, to suggest the name that was meant."""
@@ -73,15 +71,8 @@ class HoldControl:
 
 
 def _check(tenant: str, project: str) -> None:
-    from rota.definitions import fields
+    from rota.definitions.limit import check_names
 
     if project and not tenant:
         raise InvalidInput.of("project", "a project belongs to a tenant; name it TENANT/PROJECT")
-    problems = []
-    for field, value in (("tenant", tenant), ("project", project)):
-        try:
-            _ = value and fields.name(value)
-        except ValueError as error:
-            problems.append(Problem(field, str(error)))
-    if problems:
-        raise InvalidInput(problems)
+    check_names({field: name for field, name in (("tenant", tenant), ("project", project)) if name})

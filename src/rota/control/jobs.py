@@ -14,12 +14,13 @@ from rota.core.fire import Fire
 from rota.core.owed import first_instant
 from rota.core.preview import Preview, preview
 from rota.core.start import Start
-from rota.errors import InvalidInput, NotFound, Problem
+from rota.errors import InvalidInput, NotFound, Problem, RotaError, StoreUnavailable, Undelivered
+from rota.model.alarm import AlarmRule, ChannelKind, Message
 from rota.model.job import Definition, Job, JobName, is_own, without_repository
 from rota.model.plan import Committed, JobFilter, Rule
 from rota.model.run import Run
 from rota.model.states import JobState
-from rota.ports import Clock, Store
+from rota.ports import Clock, Courier, Store
 from rota.transactions.change import change
 from rota.transactions.fire import fire
 
@@ -193,6 +194,27 @@ class JobControl:
                 return
             if (await self._store.transact(fire, behind[:100], Fire())).plan.is_empty:
                 await self._clock.sleep(0.05)
+
+
+class JobCourier:
+    """Starts a run for each message of channel `job`, with the message as the parameter `alarm`; hands all others to
+    another courier (`ports.Courier`)."""
+
+    def __init__(self, jobs: JobControl, others: Courier) -> None:
+        self._jobs = jobs
+        self._others = others
+
+    async def send(self, rule: AlarmRule, message: Message) -> str:
+        if rule.channel.kind != ChannelKind.JOB:
+            return await self._others.send(rule, message)
+        name = JobName(*rule.channel.to[0].split("/"))
+        try:
+            run = await self._jobs.trigger(name, {"alarm": message.shape}, key=f"alarm-{message.id}")
+        except StoreUnavailable as error:
+            raise Undelivered(f"the store is out of reach: {error}") from error
+        except RotaError as error:
+            raise Undelivered(str(error)) from error
+        return f"run {run.id}"
 
 
 def sources_of(loaded: Loaded, *, take_over: bool = False, by_hand: bool = False) -> Sources:

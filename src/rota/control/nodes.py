@@ -8,13 +8,11 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from rota.control.survey import ClusterSurvey
-from rota.coordinators.recipes.notice import notify
 from rota.core.cluster import ClusterFacts, drain_objections
-from rota.errors import CoordinatorUnavailable, InvalidInput, Problem, Refused
+from rota.errors import CoordinatorUnavailable, InvalidInput, Refused
 from rota.model.cluster import Drain, Peer, Placement, Role
 from rota.model.folders import ALL
 from rota.model.node import Members
-from rota.ports import Clock, Store
 from rota.transactions.members import drain, undrain
 
 LOOK_S = 0.25
@@ -32,13 +30,8 @@ class Load(NamedTuple):
         return not (self.jobs or self.items)
 
 
-class NodeControl:
+class NodeControl(ClusterSurvey):
     """What may be asked about nodes."""
-
-    def __init__(self, store: Store, clock: Clock, survey: ClusterSurvey) -> None:
-        self._store = store
-        self._clock = clock
-        self._survey = survey
 
     async def find(self, *, gone: bool = False) -> Members:
         """The nodes that are believed alive; `gone`: those that were, too."""
@@ -50,7 +43,7 @@ class NodeControl:
 
     async def former_schedulers(self) -> tuple[Peer, ...]:
         """Every scheduler that ever took part, as far as the coordinator remembers."""
-        return () if self._survey.coordinator is None else await self._survey.peers(ALL)
+        return () if self._coordinator is None else await self._peers(ALL)
 
     async def drain(
         self,
@@ -66,8 +59,8 @@ class NodeControl:
 
         Refused, unless forced, if too many schedulers would be gone, or the others could not hold all jobs."""
         _check(names)
-        asks = self._survey.coordinator is not None and Role.SCHEDULER in roles and (release is not None or not force)
-        facts = await self._survey.facts() if asks else None
+        asks = self._coordinator is not None and Role.SCHEDULER in roles and (release is not None or not force)
+        facts = await self.facts() if asks else None
         if facts is not None and not force and (found := drain_objections(facts, names)):
             raise Refused(f"{'; '.join(found)}. To drain them all the same: --force")
         now = await self._store.now()
@@ -101,7 +94,7 @@ class NodeControl:
         listed = {it.name: it.roles for it in (await self._store.drains()).drains if it.name in names}
         firing = {it for it, its in listed.items() if Role.SCHEDULER in its and Role.SCHEDULER in roles}
         working = {it for it, its in listed.items() if Role.EXECUTOR in its and Role.EXECUTOR in roles}
-        held = 0 if self._survey.coordinator is None or not firing else _held(await self._survey.facts(), firing)
+        held = 0 if self._coordinator is None or not firing else _held(await self.facts(), firing)
         items = 0
         for node in (await self.find()).nodes:
             if node.joined.name in working:
@@ -110,9 +103,9 @@ class NodeControl:
 
     async def _told(self) -> Members:
         """Wake the schedulers, and return the nodes. If nobody can be woken, they see the change at their next look."""
-        if self._survey.coordinator is not None:
+        if self._coordinator is not None:
             with suppress(CoordinatorUnavailable):
-                await notify(self._survey.coordinator, self._clock, "drain")
+                await self._notify("drain")
         return await self.find()
 
 
@@ -131,12 +124,9 @@ def _kept(facts: ClusterFacts | None, name: str, release: int) -> int:
 
 def _check(names: Sequence[str]) -> None:
     from rota.definitions import fields
+    from rota.definitions.report import Report
 
-    problems = []
+    report = Report()
     for name in names:
-        try:
-            fields.name(name)
-        except ValueError as error:
-            problems.append(Problem("name", str(error)))
-    if problems:
-        raise InvalidInput(problems)
+        report.read(("name",), fields.name, name)
+    report.raise_if_any()
