@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rota.bench.plain import Plain
 from rota.bench.raw import ATTEMPT, ITEM, QUEUE
@@ -101,11 +101,7 @@ async def clear(conn: Plain, run_ids: Sequence[int]) -> None:
     for start in range(0, len(run_ids), RUNS_AT_ONCE):
         listed = ", ".join(map(str, run_ids[start : start + RUNS_AT_ONCE]))
         of_items = f"item_id IN (SELECT id FROM {ITEM} WHERE run_id IN ({listed}))"  # noqa: S608 - no input in it
-        wheres: list[tuple[str, Any]] = [
-            (ATTEMPT, of_items),
-            (QUEUE, of_items),
-            ("rota_event", f"run_id IN ({listed})"),
-        ]
-        wheres += [(ITEM, f"run_id IN ({listed})"), ("rota_run", f"id IN ({listed})")]
-        for table, where in wheres:
+        of_runs, runs = f"run_id IN ({listed})", f"id IN ({listed})"
+        left = {ATTEMPT: of_items, QUEUE: of_items, "rota_event": of_runs, ITEM: of_runs, "rota_run": runs}
+        for table, where in left.items():
             await conn.run(f"DELETE FROM {table} WHERE {where}")  # noqa: S608 - no input in it

@@ -12,9 +12,8 @@ from rota.cli.format import channel_words, count, cut
 from rota.cli.lazy import Group, Seconds
 from rota.cli.output import listed, said
 from rota.cli.session import Session, ask
-from rota.control.alarms import RuleState
-from rota.control.shapes.alarms import alarm_shape, rule_shape
-from rota.control.shapes.values import short
+from rota.control.alarms import RuleState, alarm_shape, rule_shape
+from rota.control.values import short
 from rota.errors import InvalidInput
 from rota.model.alarm import LATE_S, MERGE_S, AlarmRule, ChannelKind, Delivery
 

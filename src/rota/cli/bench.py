@@ -16,8 +16,8 @@ from rota.cli.session import Session, configuration, opened
 from rota.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rota.bench.phases import DispatchWish
-    from rota.bench.phases import Progress as Tell
+    from rota.bench.dispatch import DispatchWish
+    from rota.bench.dispatch import Progress as Tell
     from rota.config import Config
 
 
@@ -76,8 +76,8 @@ def dispatch(ctx: click.Context, /, **asked: Any) -> None:
 def _wish(
     url: str, *, nodes: int | None, seats: int | None, skew: bool, capacity: int, tenants: int, **asked: Any
 ) -> DispatchWish:
+    from rota.bench.dispatch import DispatchWish
     from rota.bench.offer import BenchTenants
-    from rota.bench.phases import DispatchWish
 
     count = nodes or (1 if url.startswith("sqlite:") else 2)
     crowd = BenchTenants(

@@ -18,8 +18,8 @@ from rota.cli.output import answer, as_json, coloured, facts, said, say, say_jso
 from rota.cli.progress import Progress, patiently
 from rota.cli.session import COORDINATOR_OPTION, Session, ask, settings
 from rota.control import ClusterFacts, Finding, Rebalance, Severity
-from rota.control.shapes.cluster import FIRST, cluster_shape, examined_shape, paused_shape, rebalanced_shape
-from rota.control.shapes.values import short
+from rota.control.cluster import FIRST, cluster_shape, examined_shape, paused_shape, rebalanced_shape
+from rota.control.values import short
 from rota.errors import InvalidInput
 from rota.model.cluster import Drain, Hold, Peer, Placement
 from rota.model.job import JobName

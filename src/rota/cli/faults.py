@@ -103,7 +103,7 @@ def fault_of(error: BaseException) -> Fault:
 def tell(fault: Fault, *, as_json: bool) -> None:
     """Write a fault to stderr."""
     if as_json:
-        from rota.control.shapes.values import error_shape
+        from rota.control.values import error_shape
 
         shape = error_shape(fault.code, fault.problems, "" if fault.is_help else fault.hint)
         say(plain_json(json.dumps({"error": shape}, ensure_ascii=False)), file=sys.stderr)

@@ -8,7 +8,7 @@ import shlex
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rota.control.shapes.values import period
+from rota.control.values import period
 
 if TYPE_CHECKING:
     from rota.control import Reason

@@ -12,8 +12,7 @@ from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, confirm, said, say, table
 from rota.cli.progress import patiently
 from rota.cli.session import Session, ask
-from rota.control.jobs import sources_of
-from rota.control.shapes.jobs import applied_shape
+from rota.control.jobs import applied_shape, sources_of
 from rota.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:

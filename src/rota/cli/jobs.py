@@ -16,11 +16,11 @@ from rota.cli.output import answer, as_json, coloured, confirm, facts, listed, s
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
 from rota.control import Shift, job_name
-from rota.control.cluster import Transfer
-from rota.control.shapes.jobs import claimed_shape, job_detail_shape, job_shape, preview_shape, released_shape
-from rota.control.shapes.runs import run_shape
-from rota.control.shapes.values import short
-from rota.control.shapes.values import trigger as words_of
+from rota.control.cluster import Transfer, claimed_shape, released_shape
+from rota.control.jobs import job_detail_shape, job_shape, preview_shape
+from rota.control.runs import run_shape
+from rota.control.values import short
+from rota.control.values import trigger as words_of
 from rota.errors import InvalidInput, NotFound, Problem
 from rota.model.cluster import Hold
 from rota.model.job import Definition, Job, JobName

@@ -12,8 +12,7 @@ from rota.cli.format import count, limit_words, rate_words
 from rota.cli.lazy import Group
 from rota.cli.output import listed, said
 from rota.cli.session import ask
-from rota.control.limits import KEEP, QuotaState
-from rota.control.shapes.limits import limit_shape, quota_shape, removed_shape
+from rota.control.limits import KEEP, QuotaState, limit_shape, quota_shape, removed_shape
 from rota.errors import InvalidInput
 from rota.model.work import CAPACITY, GLOBAL
 

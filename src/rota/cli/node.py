@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -15,9 +15,8 @@ from rota.cli.lazy import Command, Group, Seconds
 from rota.cli.output import as_json, coloured, listed, say, say_json
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask, configuration, opened
-from rota.control.nodes import Load
-from rota.control.shapes.nodes import drained_shape, nodes_shape
-from rota.control.shapes.values import short
+from rota.control.nodes import Load, drained_shape, nodes_shape
+from rota.control.values import short
 from rota.core.masking import without_passwords
 from rota.errors import InvalidInput, Refused
 from rota.model.cluster import Peer, Role
@@ -37,21 +36,31 @@ Seen = tuple[dict[str, str], dict[str, tuple[Role, ...]]]
 _ROLE = click.option("--role", type=click.Choice([str(it) for it in Role]), help="Only in this role. [default: all]")
 
 _SETTINGS = {
-    "name": "node.name",
-    "listen": "node.listen",
-    "advertise": "node.advertise",
-    "coordinator": "coordinator.url",
-    "placement": "placement.kind",
-    "faults": "placement.faults",
-    "alarm": "placement.alarm",
-    "weight": "placement.weight",
-    "group": "executor.group",
-    "number": "executor.number",
-    "roles": "node.roles",
-    "seats": "executor.seats",
-    "definitions": "definitions.path",
+    "name": ("node.name", "NAME", "The name of this node in the history. [default: host and process id]"),
+    "listen": (
+        "node.listen",
+        "HOST:PORT",
+        "What it serves. [default: port 7700 of the address of this host that leads to the store]",
+    ),
+    "advertise": ("node.advertise", "HOST[:PORT]", "Where the other nodes reach it. [default: where it listens]"),
+    "coordinator": ("coordinator.url", "URL", "zookeeper://HOST:PORT or etcd://HOST:PORT. [default: the store]"),
+    "placement": ("placement.kind", "KIND", "How schedulers share the jobs: claim, scope, beat or none."),
+    "faults": ("placement.faults", "N", "How many schedulers may die and the others still hold all jobs."),
+    "alarm": ("placement.alarm", "M", "Raise an alarm when this scheduler takes more jobs than that."),
+    "weight": ("placement.weight", "W", "How much of the jobs it should have, beside the others. [default: 1]"),
+    "group": ("executor.group", "GROUP", "The group of executors that it belongs to."),
+    "number": ("executor.number", "N", "Its number within the group. [default: the lowest that is free]"),
+    "roles": ("node.roles", "ROLES", "What it does: all, scheduler or executor. [default: all]"),
+    "seats": ("executor.seats", "N", "How many items it executes at a time; 0: none."),
+    "definitions": ("definitions.path", "PATH", "A file or folder of definitions, applied whenever it changes."),
 }
-"""The settings that options of `rota node start` give."""
+"""The settings that options of `rota node start` give, with what the help says about each."""
+
+
+def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option, (_, metavar, text) in reversed(_SETTINGS.items()):
+        command = click.option(f"--{option}", metavar=metavar, help=text)(command)
+    return command
 
 
 @click.group(
@@ -70,23 +79,7 @@ def node() -> None:
 
 
 @click.command(cls=Command)
-@click.option("--name", metavar="NAME", help="The name of this node in the history. [default: host and process id]")
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    help="What it serves. [default: port 7700 of the address of this host that leads to the store]",
-)
-@click.option("--advertise", metavar="HOST[:PORT]", help="Where the other nodes reach it. [default: where it listens]")
-@click.option("--coordinator", metavar="URL", help="zookeeper://HOST:PORT or etcd://HOST:PORT. [default: the store]")
-@click.option("--placement", metavar="KIND", help="How schedulers share the jobs: claim, scope, beat or none.")
-@click.option("--faults", metavar="N", help="How many schedulers may die and the others still hold all jobs.")
-@click.option("--alarm", metavar="M", help="Raise an alarm when this scheduler takes more jobs than that.")
-@click.option("--weight", metavar="W", help="How much of the jobs it should have, beside the others. [default: 1]")
-@click.option("--group", metavar="GROUP", help="The group of executors that it belongs to.")
-@click.option("--number", metavar="N", help="Its number within the group. [default: the lowest that is free]")
-@click.option("--roles", metavar="ROLES", help="What it does: all, scheduler or executor. [default: all]")
-@click.option("--seats", metavar="N", help="How many items it executes at a time; 0: none.")
-@click.option("--definitions", metavar="PATH", help="A file or folder of definitions, applied whenever it changes.")
+@_setting_options
 @click.option("--app", "app", metavar="FILE", help="A Python file with an app, applied likewise.")
 @click.option("--seconds", type=Seconds(), help="Stop after so many seconds.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How log lines are written. [default: text]")
@@ -98,7 +91,7 @@ def start(
     goes on after outages. Ctrl-C lets what runs finish; a second one stops it at once."""
     from rota.cli import log, serve
 
-    config = configuration(ctx, {_SETTINGS[option]: value for option, value in given.items()})
+    config = configuration(ctx, {_SETTINGS[option][0]: value for option, value in given.items()})
     serve.refuse_missing_paths("definitions.path", [config.definitions.path] if config.definitions.path else [])
     serve.refuse_missing_paths("app", [app] if app else [])
     log.start(log_format or ("json" if as_json(ctx) else "text"))
@@ -123,14 +116,8 @@ async def run_node(config: Config, paths: list[str], seconds: float | None) -> N
         host = await assembled(session.store, session.clock, config, paths)
         log.info("node.started", node=config.node.name, store=without_passwords(config.store.url))
         await run_host(host, stopping)
-        log.info(
-            "node.stopped",
-            node=config.node.name,
-            fired=host.fired,
-            missed=host.missed,
-            skipped=host.skipped,
-            finished=host.finished,
-        )
+        counts = {"fired": host.fired, "missed": host.missed, "skipped": host.skipped, "finished": host.finished}
+        log.info("node.stopped", node=config.node.name, **counts)
 
 
 @click.command(name="list", cls=Command)

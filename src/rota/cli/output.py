@@ -26,31 +26,15 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Rows = Iterable[Sequence["str | Text"]]
 
-COLOURS = {
-    "waiting": "yellow",
-    "running": "cyan",
-    "succeeded": "green",
-    "failed": "red",
-    "cancelled": "magenta",
-    "skipped": "dim",
-    "enabled": "green",
-    "paused": "yellow",
-    "deleted": "dim",
-    "create": "green",
-    "change": "yellow",
-    "nothing": "dim",
-    "ready": "cyan",
-    "assigned": "cyan",
-    "timed_out": "red",
-    "lost": "red",
-    "online": "green",
-    "draining": "yellow",
-    "disconnected": "red",
-    "offline": "dim",
-    "error": "red",
-    "warning": "yellow",
-    "note": "dim",
+_WORDS = {
+    "green": "succeeded enabled create online",
+    "cyan": "running ready assigned",
+    "yellow": "waiting paused change draining warning",
+    "magenta": "cancelled",
+    "red": "failed timed_out lost disconnected error",
+    "dim": "skipped deleted nothing offline note",
 }
+COLOURS = {word: colour for colour, words in _WORDS.items() for word in words.split()}
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,40}m")
 _UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,40})?|\r)\Z")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

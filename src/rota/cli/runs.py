@@ -17,9 +17,17 @@ from rota.cli.output import PlainStream, answer, as_json, coloured, facts, liste
 from rota.cli.session import Session, ask
 from rota.control import Reason, job_name
 from rota.control.logs import LogPiece
-from rota.control.runs import Cancellation, Explained, RunDetail
-from rota.control.shapes.runs import cancelled_shape, explained_shape, log_shape, run_detail_shape, run_shape
-from rota.control.shapes.values import cause, lateness, short
+from rota.control.runs import (
+    Cancellation,
+    Explained,
+    RunDetail,
+    cancelled_shape,
+    explained_shape,
+    log_shape,
+    run_detail_shape,
+    run_shape,
+)
+from rota.control.values import cause, lateness, short
 from rota.model.job import JobName
 from rota.model.plan import RunFilter
 from rota.model.run import Item, Run

@@ -18,8 +18,8 @@ from rota.cli.output import coloured, say
 from rota.cli.serve import Stopping
 from rota.cli.session import Session
 from rota.control.runs import as_seen
-from rota.control.shapes.values import cause as cause_of
-from rota.control.shapes.values import lateness, trigger
+from rota.control.values import cause as cause_of
+from rota.control.values import lateness, trigger
 from rota.core.masking import without_passwords
 from rota.errors import StoreUnavailable
 from rota.model.job import Job, JobName

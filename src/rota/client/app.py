@@ -22,7 +22,6 @@ from rota.definitions.display import shown
 from rota.definitions.job import define
 from rota.definitions.report import Report
 from rota.errors import InvalidInput, Problem
-from rota.model.alarm import JobAlarm
 from rota.model.job import Definition, JobName, app_source, handler_name
 from rota.model.listener import app_name, listener_name
 
@@ -67,10 +66,10 @@ class App:
         store: str | None = None,
         alarms: Sequence[AlarmOptions] = (),
     ) -> None:
-        self._alarms = _told(alarms)
-        self._name = None if name is None else _name("name", name)
-        self._tenant = _name("tenant", tenant)
-        self._project = _name("project", project)
+        self._alarms = fields.one("alarms", job_alarms, alarms)
+        self._name = None if name is None else fields.one("name", fields.name, name)
+        self._tenant = fields.one("tenant", fields.name, tenant)
+        self._project = fields.one("project", fields.name, project)
         self._store = None if store is None else _url(store)
         self._calendars: dict[str, dict[str, Any]] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
@@ -329,20 +328,6 @@ def _url(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > STORE_MAX or not is_plain(value):
         raise InvalidInput.of("store", f"must be a URL of at most {STORE_MAX} characters, like sqlite:///rota.db")
     return str(value)
-
-
-def _told(value: object) -> tuple[JobAlarm, ...]:
-    try:
-        return job_alarms(value)
-    except ValueError as error:
-        raise InvalidInput.of("alarms", str(error)) from None
-
-
-def _name(field: str, value: object) -> str:
-    try:
-        return fields.name(value)
-    except ValueError as error:
-        raise InvalidInput.of(field, str(error)) from None
 
 
 def _text(name: object) -> str:

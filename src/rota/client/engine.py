@@ -32,7 +32,7 @@ from rota.loops.identity import Identity
 from rota.loops.loop import Loop
 from rota.model.listener import is_listener
 from rota.model.node import Place
-from rota.model.run import TRACEBACK, Item
+from rota.model.run import TRACEBACK
 from rota.model.states import Outcome
 from rota.model.value import encode
 from rota.model.work import Attempt, AttemptEnd
@@ -286,13 +286,9 @@ class Engine:
         self._changed.clear()
         await self._changed.wait()
 
-    def raised(self, items: Sequence[Item]) -> BaseException | None:
+    def raised(self, *item_ids: int) -> BaseException | None:
         """What the function of one of these items raised last."""
-        return next((self._runner.raised[item.id] for item in items if item.id in self._runner.raised), None)
-
-    def raised_by(self, item_id: int) -> BaseException | None:
-        """What the function of an item raised last."""
-        return self._runner.raised.get(item_id)
+        return next((self._runner.raised[it] for it in item_ids if it in self._runner.raised), None)
 
     def _watch_outside(self) -> None:
         """Items that are finished from outside can run out of time: from now on somebody looks."""

@@ -251,20 +251,11 @@ def _bare(signature: inspect.Signature) -> inspect.Signature:
 
 
 def _sendable(named: Mapping[str, Any]) -> dict[str, Json]:
+    from rota.definitions import fields
     from rota.definitions.params import json, params
 
-    problems = []
-    for name, value in named.items():
-        try:
-            json(_plain(value))
-        except ValueError as error:
-            problems.append(Problem(name, str(error)))
-    if problems:
-        raise InvalidInput(problems)
-    try:
-        return params({name: _plain(value) for name, value in named.items()})
-    except ValueError as error:
-        raise InvalidInput.of("arguments", str(error)) from None
+    plain = fields.checked(named, dict.fromkeys(named, lambda value: json(_plain(value))))
+    return fields.one("arguments", params, plain)
 
 
 def _plain(value: Any) -> Any:

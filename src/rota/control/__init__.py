@@ -8,10 +8,9 @@ from __future__ import annotations
 from rota.control.alarms import AlarmControl
 from rota.control.assigning import AssignControl
 from rota.control.calling import CallControl
-from rota.control.cluster import ClusterControl
+from rota.control.cluster import ClusterControl, HoldControl
 from rota.control.doctor import DoctorControl
 from rota.control.dump import DumpControl
-from rota.control.holding import HoldControl
 from rota.control.jobs import JobControl
 from rota.control.limits import LimitControl
 from rota.control.logs import LogControl

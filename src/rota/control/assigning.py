@@ -19,7 +19,6 @@ from rota.core.retry import after
 from rota.errors import InvalidInput, Refused, old_name
 from rota.model.dispatch import ItemEnd
 from rota.model.moment import micros
-from rota.model.run import Item
 from rota.model.states import ItemState, Outcome
 from rota.model.work import MESSAGE_MAX, RESULT_MAX, Assignment, Queued, Retry, Work, token_of
 from rota.ports import Clock, Store
@@ -110,12 +109,9 @@ class AssignControl:
         """Give an item that is finished from outside more time, counted from now; says until when. None: it is not
         under way any more, and nothing was changed."""
         from rota.definitions.assignment import EXTEND_S_MAX
-        from rota.definitions.fields import number
+        from rota.definitions.fields import number, one
 
-        try:
-            number(0.1, EXTEND_S_MAX, "number of seconds")(seconds)
-        except ValueError as error:
-            raise InvalidInput.of("seconds", str(error)) from None
+        one("seconds", number(0.1, EXTEND_S_MAX, "number of seconds"), seconds)
         item_id, claimed = _item_id(item), _claimed(token)
         queued = await self._under_way(item_id, claimed)
         if queued is None:
@@ -175,7 +171,8 @@ class AssignControl:
             return Answer.UNKNOWN
         ended = await self._store.attempts(items[0].run_id)
         mine = [it for it in ended if it.item_id == item_id and claimed(it.round, it.attempt)]
-        repeated = bool(mine) and mine[0].outcome is end.outcome and _same_end(items[0], end)
+        same = end.outcome is Outcome.FAILED or items[0].result == end.result
+        repeated = bool(mine) and mine[0].outcome is end.outcome and same
         return Answer.FINISHED if repeated else Answer.STALE
 
 
@@ -208,10 +205,6 @@ def _result(value: Any) -> str | None:
     if size > RESULT_MAX:
         raise InvalidInput.of("result", f"takes {size} bytes as JSON; at most {RESULT_MAX} are kept")
     return text
-
-
-def _same_end(item: Item, end: _Reported) -> bool:
-    return end.outcome is Outcome.FAILED or item.result == end.result
 
 
 def _end(queued: Queued, end: _Reported, retry: Retry, chance: float) -> ItemEnd:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from rota.control.alarms import AlarmControl
-from rota.control.runs import as_seen
+from rota.control.runs import as_seen, event_shape
+from rota.control.values import Shape, fields_of, trigger
 from rota.core.define import Apply, Delete, Pause, Resume, Sources, compare
 from rota.core.fire import Fire
 from rota.core.owed import first_instant
@@ -16,16 +18,19 @@ from rota.core.preview import Preview, preview
 from rota.core.start import Start
 from rota.errors import InvalidInput, NotFound, Problem, RotaError, StoreUnavailable, Undelivered
 from rota.model.alarm import AlarmRule, ChannelKind, Message
+from rota.model.cluster import Hold
 from rota.model.job import Definition, Job, JobName, is_own, without_repository
 from rota.model.plan import Committed, JobFilter, Rule
-from rota.model.run import Run
+from rota.model.run import Event, Run
 from rota.model.states import JobState
+from rota.model.value import encode
 from rota.ports import Clock, Courier, Store
 from rota.transactions.change import change
 from rota.transactions.fire import fire
 
 if TYPE_CHECKING:
     from rota.definitions.loaded import Loaded
+
 
 CATCH_UP = timedelta(seconds=10)
 CATCH_UP_ROUNDS = 1000
@@ -232,3 +237,45 @@ def _refuse_twins(definitions: Sequence[Definition]) -> None:
     twins = [name for name, count in times.items() if count > 1]
     if twins:
         raise InvalidInput([Problem(str(name), "is defined twice") for name in twins])
+
+
+def job_shape(job: Job) -> Shape:
+    made = job.definition
+    return {
+        "id": job.id,
+        "name": str(made.full_name),
+        **fields_of(made, "tenant", "project", "title"),
+        "state": str(job.state),
+        "trigger": trigger(made.schedule.rule),
+        **fields_of(job, "next_slot_at", "next_fire_at", "settled_at", "version", "revision", "digest"),
+        **fields_of(job, "created_at", "changed_at"),
+        "source": job.source or None,
+    }
+
+
+def job_detail_shape(job: Job, holds: Sequence[Hold], history: Iterable[Event]) -> Shape:
+    """A job with the pauses that hold it, its definition and its history."""
+    return {
+        **job_shape(job),
+        "held_by": list(map(str, holds)),
+        "definition": json.loads(encode(job.definition)),  # as it is stored: without fields that have their default
+        "history": [event_shape(it) for it in history],
+    }
+
+
+def applied_shape(plan: Iterable[Action], *, applied: bool, dry_run: bool) -> Shape:
+    """What apply does or would do."""
+    return {"applied": applied, "dry_run": dry_run, "actions": [action_shape(it) for it in plan]}
+
+
+def action_shape(it: Action) -> Shape:
+    return {"job": str(it.name), **fields_of(it, "action", "fields", "never_due", "reason")}
+
+
+def preview_shape(it: Preview) -> Shape:
+    """One coming instant of a job."""
+    return {
+        **fields_of(it.instant, "slot_at", "due_at"),
+        "local_at": it.local_at.isoformat(),
+        **fields_of(it, "mark", "skipped"),
+    }

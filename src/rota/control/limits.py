@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from rota.control.values import Shape, fields_of
 from rota.core.advance import Advance
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.plan import JobFilter
@@ -125,13 +126,7 @@ class LimitControl:
             raise NotFound(f"there is no tenant {tenant}; see: rota tenant list")
         names = tuple(limit.name for limit in limits)
         if not cancel:
-            await self._refuse_unfinished(tenant)
-            await self._store.transact(set_limits, (), removed=names)
-            try:
-                await self._refuse_unfinished(tenant)
-            except Refused:
-                await self._store.transact(set_limits, limits)
-                raise
+            await self._remove_unused(limits, lambda: self._refuse_unfinished(tenant))
             return Removed(_quotas(names))
         closed = [msgspec.structs.replace(limit, cap=0) for limit in limits]
         await self._store.transact(set_limits, closed)
@@ -150,14 +145,18 @@ class LimitControl:
 
             near = suggestion(quota, quotas)
             raise NotFound(f"tenant {tenant} has no quota {quota}{near}; see: rota tenant list")
-        await self._refuse_used(tenant, quota)
-        await self._store.transact(set_limits, (), removed=(limit.name,))
-        try:
-            await self._refuse_used(tenant, quota)
-        except Refused:
-            await self._store.transact(set_limits, [limit])
-            raise
+        await self._remove_unused([limit], lambda: self._refuse_used(tenant, quota))
         return limit
+
+    async def _remove_unused(self, limits: Sequence[Limit], refuse_used: Callable[[], Awaitable[None]]) -> None:
+        """Forget limits, unless they are used; those that were used meanwhile are set again."""
+        await refuse_used()
+        await self._store.transact(set_limits, (), removed=tuple(limit.name for limit in limits))
+        try:
+            await refuse_used()
+        except Refused:
+            await self._store.transact(set_limits, limits)
+            raise
 
     async def _refuse_used(self, tenant: str, quota: str) -> None:
         for it in await self._store.statistics():
@@ -223,3 +222,26 @@ def _check_names(**given: str) -> None:
     from rota.definitions.limit import check_names
 
     check_names(given)
+
+
+def limit_shape(limit: Limit) -> Shape:
+    rate = None if limit.rate is None else fields_of(limit.rate, "max", "period_s")
+    return {**fields_of(limit, "name", "cap", "weight"), "rate": rate}
+
+
+def quota_shape(it: QuotaState) -> Shape:
+    """A quota of a tenant, with what is ready and what runs of it."""
+    limit = limit_shape(it.limit) if it.limit is not None else {"cap": None, "weight": 1, "rate": None}
+    limit.pop("name", None)
+    named = {"tenant": it.tenant, "quota": it.quota, "is_set": it.limit is not None}
+    return {**named, **limit, "ready": it.ready, "running": it.running}
+
+
+def removed_shape(tenant: str, removed: Removed) -> Shape:
+    """A tenant that was removed, with its quotas and what became of its items."""
+    return {
+        "tenant": tenant,
+        "quotas": list(removed.quotas),
+        "items_cancelled": removed.ended,
+        "items_asked_to_stop": removed.asked,
+    }

@@ -188,6 +188,14 @@ def checked(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]
     return found
 
 
+def one(field: str, read: Callable[[Any], T], value: object) -> T:
+    """Read one value. Raises InvalidInput."""
+    try:
+        return read(value)
+    except ValueError as error:
+        raise InvalidInput.of(field, str(error)) from None
+
+
 def pauses(high: float) -> Callable[[object], float | tuple[float, ...]]:
     """One pause, or a list of them."""
     pause = number(0, high, "number of seconds")

@@ -1,4 +1,7 @@
-"""How single values are written, in JSON and for people: instants, periods, triggers, causes, errors."""
+"""How single values are written, in JSON and for people: instants, periods, triggers, causes, errors.
+
+In the JSON of an answer every field is always there; instants are ISO 8601 in UTC.
+"""
 
 from __future__ import annotations
 
