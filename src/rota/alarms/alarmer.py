@@ -112,7 +112,6 @@ class PendingAlarms:
         return f"{AlarmKind.COORDINATOR_LOST}:{self._node}"
 
     def store_away(self) -> None:
-        """The store did not answer."""
         self._away_s = self._clock.monotonic() if self._away_s is None else self._away_s
 
     def store_back(self) -> None:

@@ -85,7 +85,6 @@ def node_alarms(nodes: Iterable[Node]) -> tuple[list[Alarm], list[str]]:
 
 
 def unowned_alarm(job_id: int, at: datetime, unowned_s: float) -> Alarm:
-    """A job that nobody has."""
     return Alarm(
         key=f"{AlarmKind.UNOWNED_JOB}:{job_id}",
         kind=AlarmKind.UNOWNED_JOB,

@@ -6,7 +6,7 @@ stays, so that later runs find it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from rota.bench.plain import Plain
@@ -28,7 +28,8 @@ async def top_up(conn: Plain, wanted: int, now_us: int, progress: Progress) -> i
     how many it has."""
     had = await _ended(conn)
     missing = max(wanted - had, 0)
-    for made, count in _parts(missing):
+    for made in range(0, missing, RUN_ITEMS):
+        count = min(RUN_ITEMS, missing - made)
         await _make_run(conn, count, now_us)
         progress("making history", made + count, missing)
     await conn.analyse([_name(table) for table in (tables.RUN, tables.ITEM, tables.ATTEMPT, tables.QUEUE)])
@@ -38,11 +39,6 @@ async def top_up(conn: Plain, wanted: int, now_us: int, progress: Progress) -> i
 async def _ended(conn: Plain) -> int:
     (count,) = (await conn.rows(f"SELECT count(*) FROM {_name(tables.ATTEMPT)}"))[0]  # noqa: S608 - no input in it
     return int(count)
-
-
-def _parts(count: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, count, RUN_ITEMS):
-        yield start, min(RUN_ITEMS, count - start)
 
 
 async def _make_run(conn: Plain, count: int, now_us: int) -> None:

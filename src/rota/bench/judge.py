@@ -28,12 +28,10 @@ class Made(NamedTuple):
 
 
 async def waiting(conn: Plain) -> int:
-    """How many items have not ended."""
     return int((await conn.rows(f"SELECT count(*) FROM {QUEUE}"))[0][0])  # noqa: S608 - no input in it
 
 
 async def attempts(conn: Plain, run_ids: Sequence[int]) -> list[Made]:
-    """All attempts at the items of these runs."""
     found: list[Made] = []
     for start in range(0, len(run_ids), RUNS_AT_ONCE):
         listed = ", ".join(map(str, run_ids[start : start + RUNS_AT_ONCE]))
@@ -97,7 +95,6 @@ def _levels(spans: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
 
 
 async def clear(conn: Plain, run_ids: Sequence[int]) -> None:
-    """Remove all that these runs left."""
     for start in range(0, len(run_ids), RUNS_AT_ONCE):
         listed = ", ".join(map(str, run_ids[start : start + RUNS_AT_ONCE]))
         of_items = f"item_id IN (SELECT id FROM {ITEM} WHERE run_id IN ({listed}))"  # noqa: S608 - no input in it

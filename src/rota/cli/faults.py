@@ -82,7 +82,6 @@ _KINDS: tuple[tuple[type[RotaError], int, str, str], ...] = (
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Return the fault for an exception."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]  # a group of tasks wraps what ended one of them
     match error:
@@ -101,7 +100,6 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def tell(fault: Fault, *, as_json: bool) -> None:
-    """Write a fault to stderr."""
     if as_json:
         from rota.control.values import error_shape
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,11 +11,8 @@ from rota.cli.lazy import Command
 from rota.cli.output import as_json, coloured, confirm, said, say, table
 from rota.cli.progress import patiently
 from rota.cli.session import Session, ask
-from rota.control.jobs import applied_shape, sources_of
+from rota.control.jobs import Action, applied_shape, sources_of
 from rota.errors import InvalidInput, Problem
-
-if TYPE_CHECKING:
-    from rota.control.jobs import Action
 
 DOING = ("create", "change", "adopt", "delete")
 DONE = {"create": "created", "change": "changed", "adopt": "adopted", "delete": "deleted"}

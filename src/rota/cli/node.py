@@ -100,7 +100,6 @@ def start(
 
 
 async def run_node(config: Config, paths: list[str], seconds: float | None) -> None:
-    """Run a node until told to stop."""
     from rota.cli.serve import Stopping, log, run_host, wait_for_store
     from rota.wiring import conceal
     from rota.wiring import node as assembled

@@ -144,7 +144,6 @@ def _explain(it: Verdict, *, shrink: bool) -> None:
 
 
 def _places(text: str, count: int) -> list[int]:
-    """Read the positions of faults in a plan."""
     words = [] if text in ("", "none") else text.split(",")
     wrong = [word for word in words if not word.isascii() or not word.isdigit() or int(word) >= count]
     if wrong:

@@ -265,7 +265,6 @@ class Engine:
         self._loop.close()
 
     async def start(self) -> None:
-        """Join, and begin."""
         await self._runner.open(self._node.in_hand)
         await self._node.member.once()
         self._tasks = [asyncio.ensure_future(loop.run()) for loop in self._loops]

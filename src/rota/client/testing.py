@@ -150,7 +150,6 @@ class Kit:
 
 
 def _coming(job: Job, now: datetime, until: datetime) -> Iterator[datetime]:
-    """The instants of a job after now."""
     after, pending = now, job.pending
     if pending is None or pending.due_at > until:
         return
@@ -205,7 +204,6 @@ def kit(*apps: App, now: datetime | str = START, seats: int = 16) -> Kit:
 
 
 def _instant(field: str, value: datetime | str) -> datetime:
-    """Read an instant with an offset."""
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         if moment.utcoffset() is not None:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rota.alarms.rules import message
+from rota.control.patience import Family
 from rota.control.values import Shape, fields_of
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.alarm import CLUSTER, LATE_S, MERGE_S, Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Delivery
 from rota.model.job import Definition, JobName, job_scope
 from rota.model.value import digest
-from rota.ports import Clock, Courier, Store
+from rota.ports import Courier
 from rota.transactions.alarms import remove_alarm_rule, set_alarm_rule
 
 LATEST_MAX = 1000
@@ -27,13 +28,7 @@ class RuleState(NamedTuple):
     last: Delivery | None = None
 
 
-class AlarmControl:
-    """What may be asked about alarms."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
+class AlarmControl(Family):
     async def set(
         self,
         channel: str,
@@ -68,7 +63,6 @@ class AlarmControl:
         return await self._store.transact(set_alarm_rule, rule)
 
     async def states(self) -> list[RuleState]:
-        """Return every rule with the state of its deliveries."""
         rules = await self._store.alarm_rules()
         latest = (await self._store.deliveries(pending=False, limit=LATEST_MAX)).deliveries
         return [_state(rule, [it for it in latest if it.rule == rule.name]) for rule in rules]
@@ -142,7 +136,6 @@ def _same_rule(wanted: AlarmRule, known: AlarmRule) -> bool:
 
 
 def _own_name(scope: str, channel: Channel) -> str:
-    """Return the name of a rule that was set without one."""
     bare = AlarmRule(name="", scope=scope, channel=msgspec.structs.replace(channel, secret=""))
     return f"{channel.kind}-{digest(bare)[:8]}"
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rota.control.patience import Family
 from rota.core.advance import Advance
 from rota.core.notice import notices
 from rota.core.retry import after
@@ -21,7 +22,6 @@ from rota.model.dispatch import ItemEnd
 from rota.model.moment import micros
 from rota.model.states import ItemState, Outcome
 from rota.model.work import MESSAGE_MAX, RESULT_MAX, Assignment, Queued, Retry, Work, token_of
-from rota.ports import Clock, Store
 from rota.transactions.assign import assign
 from rota.transactions.finish import extend, finish
 
@@ -62,13 +62,7 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
-class AssignControl:
-    """What a client may ask."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
+class AssignControl(Family):
     async def assign(
         self,
         tenant: str,

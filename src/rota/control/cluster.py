@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from rota.control.patience import Family
 from rota.control.survey import ClusterSurvey
 from rota.control.values import Shape, fields_of, iso
 from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, write_handover
@@ -16,7 +17,6 @@ from rota.model.cluster import Drain, Handover, Hold, Peer, Placement, Role
 from rota.model.folders import JOBS
 from rota.model.job import Job, JobName
 from rota.model.plan import JobFilter
-from rota.ports import Store
 from rota.transactions.hold import hold, unhold
 from rota.transactions.members import undrain
 
@@ -50,7 +50,6 @@ class ClusterControl(ClusterSurvey):
     """What may be asked of the cluster, and of placement `claim`."""
 
     async def job_names(self, job_ids: Sequence[int]) -> dict[int, JobName]:
-        """Return the names of jobs, by id."""
         wanted = JobFilter(ids=tuple(job_ids), limit=max(len(job_ids), 1))
         return {job.id: job.definition.full_name for job in await self._store.jobs(wanted)}
 
@@ -138,12 +137,7 @@ def _refuse_other(facts: ClusterFacts, what: str) -> None:
     raise Refused(f"the placement here is {facts.placement or 'none'}, which has no claims: {what}")
 
 
-class HoldControl:
-    """What may be asked about firing as a whole."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
+class HoldControl(Family):
     async def hold(self, tenant: str = "", project: str = "") -> tuple[Hold, ...]:
         """Let nothing of a project of a tenant, of a tenant, or of all fire, until told otherwise. Runs that were fired
         go on, and may be started by hand. Says all that is held then. Raises NotFound for what has neither jobs nor a
@@ -184,7 +178,6 @@ class HoldControl:
         return await self._store.transact(unhold, tenant, project)
 
     async def all(self) -> tuple[Hold, ...]:
-        """Return all holds, the widest first."""
         return await self._store.holds()
 
     async def on(self, name: JobName) -> tuple[Hold, ...]:
@@ -270,7 +263,6 @@ def rebalanced_shape(seen: ClusterFacts, plan: Rebalance, arrived: int, *, dry_r
 
 
 def examined_shape(found: Iterable[Finding], repaired: Sequence[str], *, healthy: bool) -> Shape:
-    """What the doctor found and repaired."""
     return {"findings": [finding_shape(it) for it in found], "repaired": list(repaired), "healthy": healthy}
 
 

@@ -27,8 +27,6 @@ TOPICS = ("drain", "release")
 
 
 class DoctorControl(ClusterSurvey):
-    """What may be asked about the health of the cluster."""
-
     async def findings(self) -> tuple[Finding, ...]:
         """Return the findings, the worst first. One that may pass by itself must still be there a session later."""
         found = examine(await self._health())

@@ -18,8 +18,6 @@ UNOWNED_MAX = 100
 
 
 class DumpControl(ClusterSurvey):
-    """What may be asked about everything at once."""
-
     async def make(self, settings: Mapping[str, object], *, hosts: Iterable[str] = ()) -> dict[str, Any]:
         """The configuration (the value of each setting), schedulers, nodes, limits, what waits and runs, and the last
         lines of the history. `hosts` are names to be masked besides those that are found."""

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from rota.control.alarms import AlarmControl
+from rota.control.patience import Family
 from rota.control.runs import as_seen, event_shape
 from rota.control.values import Shape, fields_of, trigger
 from rota.core.define import Apply, Delete, Pause, Resume, Sources, compare
@@ -50,12 +51,9 @@ class Action(NamedTuple):
     reason: str = ""
 
 
-class JobControl:
-    """What may be asked about jobs."""
-
+class JobControl(Family):
     def __init__(self, store: Store, clock: Clock, alarms: AlarmControl) -> None:
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock)
         self._alarms = alarms
 
     async def load(self, paths: Sequence[str], repository: str = "") -> Loaded:
@@ -223,7 +221,6 @@ class JobCourier:
 
 
 def sources_of(loaded: Loaded, *, take_over: bool = False, by_hand: bool = False) -> Sources:
-    """Return the source of each loaded definition."""
     covered = frozenset(loaded.covered)
     return Sources(by_name=dict(loaded.sources), covered=covered, take_over=take_over, by_hand=by_hand)
 
@@ -254,7 +251,6 @@ def job_shape(job: Job) -> Shape:
 
 
 def job_detail_shape(job: Job, holds: Sequence[Hold], history: Iterable[Event]) -> Shape:
-    """A job with the pauses that hold it, its definition and its history."""
     return {
         **job_shape(job),
         "held_by": list(map(str, holds)),
@@ -264,7 +260,6 @@ def job_detail_shape(job: Job, holds: Sequence[Hold], history: Iterable[Event]) 
 
 
 def applied_shape(plan: Iterable[Action], *, applied: bool, dry_run: bool) -> Shape:
-    """What apply does or would do."""
     return {"applied": applied, "dry_run": dry_run, "actions": [action_shape(it) for it in plan]}
 
 
@@ -273,7 +268,6 @@ def action_shape(it: Action) -> Shape:
 
 
 def preview_shape(it: Preview) -> Shape:
-    """One coming instant of a job."""
     return {
         **fields_of(it.instant, "slot_at", "due_at"),
         "local_at": it.local_at.isoformat(),

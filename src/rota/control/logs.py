@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+from rota.control.patience import Family
 from rota.errors import LogUnreadable, NotFound, Refused
 from rota.model.run import Item, LogKey
 from rota.model.states import ItemState, Outcome
@@ -29,12 +30,9 @@ class LogPiece(NamedTuple):
     why: str = ""
 
 
-class LogControl:
-    """What may be asked about output."""
-
+class LogControl(Family):
     def __init__(self, store: Store, clock: Clock, logs: LogStore | None) -> None:
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock)
         self._logs = logs
 
     async def read(

@@ -32,14 +32,11 @@ class Load(NamedTuple):
 
 
 class NodeControl(ClusterSurvey):
-    """What may be asked about nodes."""
-
     async def find(self, *, gone: bool = False) -> Members:
         """The nodes that are believed alive; `gone`: those that were, too."""
         return await self._store.nodes(gone=gone)
 
     async def seats_taken(self) -> Mapping[int, int]:
-        """How many seats of each node (by id) are taken."""
         return await self._store.seats_taken()
 
     async def former_schedulers(self) -> tuple[Peer, ...]:
@@ -73,7 +70,6 @@ class NodeControl(ClusterSurvey):
         return await self._told()
 
     async def undrain(self, names: Sequence[str], *, roles: Collection[Role] = tuple(Role)) -> Members:
-        """Take nodes off the offline list, at any moment."""
         _check(names)
         await self._store.transact(undrain, names, tuple(roles))
         return await self._told()

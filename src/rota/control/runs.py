@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rota.control.logs import LogPiece
+from rota.control.patience import Family
 from rota.control.values import Shape, cause, fields_of, iso, lateness
 from rota.core.advance import Advance
 from rota.core.explain import Reason, explain, failures
@@ -77,12 +78,7 @@ class Explained(NamedTuple):
     reasons: tuple[Reason, ...]
 
 
-class RunControl:
-    """What may be asked about runs."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
+class RunControl(Family):
     async def find(self, wanted: RunFilter) -> tuple[Run, ...]:
         name = wanted.job
         if name is not None and not await self._store.named([name]):
@@ -244,7 +240,6 @@ def run_shape(run: Run, job: JobName | None) -> Shape:
 
 
 def run_detail_shape(detail: RunDetail) -> Shape:
-    """A run with its items, attempts and history."""
     items = [item_shape(it, detail.live.get(it.id), detail.node_of(it)) for it in detail.items]
     return {
         **run_shape(detail.run, detail.job),
@@ -283,7 +278,6 @@ def cancelled_shape(cancelled: Cancellation, names: Mapping[int, JobName]) -> Sh
 
 
 def explained_shape(told: Explained) -> Shape:
-    """Why a run waits or has failed."""
     return {"run": told.run.id, "state": str(told.run.state), "reasons": [reason_shape(it) for it in told.reasons]}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rota.control.patience import Family
 from rota.coordinators.recipes.election import LEADER
 from rota.coordinators.recipes.notice import notify
 from rota.coordinators.recipes.scheduler_entries import read_handover, read_member, read_peer, read_plan
@@ -16,12 +17,11 @@ from rota.model.folders import BEAT, HANDOVER, JOBS, LIVE
 from rota.ports import Clock, Coordinator, Store
 
 
-class ClusterSurvey:
+class ClusterSurvey(Family):
     """What store and coordinator know of the cluster as a whole."""
 
     def __init__(self, store: Store, clock: Clock, coordinator: Coordinator | None) -> None:
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock)
         self._coordinator = coordinator
 
     async def facts(self) -> ClusterFacts:
@@ -60,7 +60,6 @@ class ClusterSurvey:
         return await self._coordination.get(key)
 
     async def _notify(self, topic: str) -> None:
-        """Wake the schedulers."""
         await notify(self._coordination, self._clock, topic)
 
     async def _peers(self, folder: str = LIVE) -> tuple[Peer, ...]:

@@ -56,7 +56,6 @@ def period(seconds: float) -> str:
 
 
 def trigger(rule: Rule) -> str:
-    """Describe a trigger in a few words."""
     match rule:
         case Cron(expression=expression, zone=zone):
             return f"cron {expression} {zone}"

@@ -148,14 +148,12 @@ def _work(tenant: object, handler: object, options: Mapping[str, Any], report: R
 
 
 def _listeners(value: object) -> tuple[str, ...]:
-    """Read the listeners to call."""
     if isinstance(value, list | tuple) and all(each in NOTICES for each in value):
         return fields.once(value)
     raise ValueError(f"must be a list of {' and '.join(NOTICES)}, not {shown(value)}")
 
 
 def _app(value: object) -> str:
-    """Read the app whose listeners are called."""
     parts = value.split("/") if isinstance(value, str) else []
     if len(parts) != 2:
         raise ValueError(f"must be tenant/project, not {shown(value)}")

@@ -41,7 +41,6 @@ TAIL_LINES = 3
 
 
 async def collect(path: Path, *, today: date, timeout_s: float = TIMEOUT_S) -> Loaded:
-    """Get the definitions of a Python file, or what is wrong with it."""
     with tempfile.TemporaryFile() as answer:
         ending = await _run(path, answer, today, timeout_s)
         return _result(path, ending, answer)

@@ -93,7 +93,6 @@ def _pause_refusal(shape: BackoffShape) -> str | None:
 
 
 def written(definition: Definition, task: Task) -> dict[str, Any]:
-    """Return the execution of a task as YAML keys."""
     retry = task.retry
     found: dict[str, Any] = {key: getattr(task, key) for key in SAME}
     if not task.env:

@@ -157,7 +157,6 @@ def names(count: int) -> Callable[[object], tuple[str, ...]]:
 
 
 def once(words: Sequence[str]) -> tuple[str, ...]:
-    """Refuse words that are given twice."""
     for number, word in enumerate(words):
         if word in words[:number]:
             raise ValueError(f"names {word} twice")

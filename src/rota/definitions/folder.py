@@ -53,7 +53,6 @@ async def load_by(path: Path, read: Callable[[Path, bool], Awaitable[Loaded]], t
 
 
 async def load_file(file: Path, today: date, timeout_s: float = TIMEOUT_S) -> Loaded:
-    """Load one file, in bounded time."""
     if file.suffix.lower() not in YAML_ENDINGS:
         return _shown(await collect(file, today=today, timeout_s=timeout_s))
     try:

@@ -50,7 +50,6 @@ def run_params(definition: Definition, given: Mapping[str, object]) -> dict[str,
 
 
 def run_key(key: str) -> str:
-    """Check an idempotency key."""
     if not 1 <= len(key) <= KEY_MAX or not key.isprintable() or key.strip() != key:
         raise InvalidInput.of("key", f"must be 1 to {KEY_MAX} printable characters without blanks around them")
     return key

@@ -53,7 +53,6 @@ class Connections:
         return len(self._open)
 
     def protocol(self, **parts: Any) -> Connection:
-        """Return the protocol of a new connection."""
         return Connection(self, **parts)
 
     def admit(self, newcomer: Connection) -> None:
@@ -164,7 +163,6 @@ class Door:
             log.info("node.port_taken", usual=wanted.port, address=self.address)
 
     async def open(self) -> None:
-        """Start serving."""
         config = uvicorn.Config(
             self._app,
             http=cast("type[asyncio.Protocol]", self._connections.protocol),  # uvicorn only calls it
@@ -182,7 +180,6 @@ class Door:
         self._serving = asyncio.create_task(self._server.serve([self._socket]), name="Door")
 
     async def close(self) -> None:
-        """Stop serving."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             self._server.ending.set()
