@@ -191,8 +191,7 @@ def _definitions(config: Config, clock: Clock, paths: Sequence[str]) -> Watched:
 def _door(config: Config, identity: Identity) -> Door:
     """What this node serves; bound at once, so that it can say where it is."""
     from rota.rest.address import server_hosts
-    from rota.rest.app import app
-    from rota.rest.door import Door
+    from rota.rest.door import Door, app
     from rota.version import __version__
 
     return Door(

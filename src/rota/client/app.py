@@ -232,8 +232,10 @@ class App:
         data = dict(options)
         name = data.pop("name", getattr(function, "__name__", None))
         report = Report()
-        for field, reason in [*self._refusals(name, function), *same_words(data)]:
-            report.add((_text(name), field), reason)
+        refusals = {"name": self._name_refusal(name), "function": GENERATOR if _is_generator(function) else None}
+        for field, reason in [*refusals.items(), *same_words(data)]:
+            if reason is not None:
+                report.add((_text(name), field), reason)
         definition = self._define(_text(name), data, self._declared(None, Report()), report)
         report.raise_if_any()
         assert definition is not None, "a task is defined, or there is a problem"
@@ -241,14 +243,6 @@ class App:
         self._jobs[definition.name] = copy.deepcopy(data)
         self._handlers[definition.name] = function
         return definition.name
-
-    def _refusals(self, name: object, function: Callable[..., object]) -> list[tuple[str, str]]:
-        found = []
-        if (reason := self._name_refusal(name)) is not None:
-            found.append(("name", reason))
-        if _is_generator(function):
-            found.append(("function", GENERATOR))
-        return found
 
     def _listen(self, kind: str, function: Function) -> Function:
         if not callable(function):
