@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from rota.core.dispatch.board import Rounds
+from rota.definitions.collect import TIMEOUT_S
+from rota.definitions.folder import load_by, load_file
+from rota.definitions.loaded import Loaded
 from rota.model.dispatch import Granted, ItemEnd, ItemStart, Round
 from rota.model.job import Definition, Job, Misfire, MisfirePolicy, Overlap, OverlapPolicy, Task
 from rota.model.moment import micros
@@ -25,6 +29,12 @@ from rota.transactions.members import join
 from rota.transactions.round import dispatch
 
 _numbers = count(1)
+
+
+async def load(path: str | Path, *, today: date, timeout_s: float = TIMEOUT_S) -> Loaded:
+    """Load one file, or all of a folder, once."""
+    return await load_by(Path(path), lambda file, _: load_file(file, today, timeout_s), timeout_s)
+
 
 YEARLY = Cron(expression="0 0 1 1 *")
 EVERY_SECOND = Every(every_s=1)

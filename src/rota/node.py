@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from rota.alarms.alarmer import Alarmer
 from rota.alarms.levels import LevelWatcher
 from rota.config import Config
-from rota.control import Action, Control, sources_of
+from rota.control import Control
+from rota.control.jobs import Action, sources_of
 from rota.core.placement.beat import busy
 from rota.definitions.loaded import Loaded
 from rota.loops.ability_reporter import AbilityReporter

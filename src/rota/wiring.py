@@ -111,8 +111,8 @@ def state_dir(config: Config) -> Path:
 def courier(config: Config, clock: Clock, control: Control) -> Courier:
     """What takes messages about alarms to people and jobs."""
     from rota.alarms.channels.channel import CourierSettings
-    from rota.alarms.channels.courier import ChannelCourier
-    from rota.control.job_courier import JobCourier
+    from rota.alarms.channels.registry import ChannelCourier
+    from rota.control.jobs import JobCourier
     from rota.loops.advertiser import words
 
     alarm = config.alarm
@@ -191,8 +191,7 @@ def _definitions(config: Config, clock: Clock, paths: Sequence[str]) -> Watched:
 def _door(config: Config, identity: Identity) -> Door:
     """What this node serves; bound at once, so that it can say where it is."""
     from rota.rest.address import server_hosts
-    from rota.rest.app import app
-    from rota.rest.door import Door
+    from rota.rest.door import Door, app
     from rota.version import __version__
 
     return Door(

@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rota.clock import SystemClock
-from rota.control import Assigned, Control
+from rota.control import Control
+from rota.control.assigning import Assigned
 from rota.execution.log_directory import DirectoryLogs
 from rota.wiring import open_store
 from tests.checkers.executing import START, Interval, Line, Verdict, intervals, judge

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rota.control import Answer
+from rota.control.assigning import Answer
 from rota.model.job import JobName, Task
 from tests.checkers.slots import SECOND
 from tests.cluster.shift import Shift, a_shift

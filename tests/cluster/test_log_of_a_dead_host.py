@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rota.control import LogPiece
+from rota.control.logs import LogPiece
 from tests.cluster.processes import SHORT
 from tests.cluster.shift import Shift, a_shift
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rota.alarms.channels.channel import CourierSettings
-from rota.alarms.channels.courier import ChannelCourier
+from rota.alarms.channels.registry import ChannelCourier
 from rota.alarms.rules import message
 from rota.clock import SystemClock
 from rota.control import Control
-from rota.control.job_courier import JobCourier
+from rota.control.jobs import JobCourier
 from rota.core.advance import Advance
 from rota.core.define import Delete, Resume
 from rota.core.fire import Fire

@@ -14,7 +14,8 @@ import pytest
 
 import rota
 from rota.clock import SystemClock
-from rota.control import Answer, Control
+from rota.control import Control
+from rota.control.assigning import Answer
 from rota.model.states import ItemState, RunState
 from rota.ports import Store
 from rota.wiring import open_store

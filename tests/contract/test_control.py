@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from rota.clock import SystemClock
-from rota.control import Answer, Assigned, Control
+from rota.control import Control
+from rota.control.assigning import Answer, Assigned
 from rota.core.advance import Advance
 from rota.core.dispatch.board import Rounds
 from rota.core.explain import Why
@@ -192,7 +193,7 @@ async def test_the_capacity_is_100_until_somebody_says_otherwise(control: Contro
     """S2.18, S2.25."""
     assert await control.limits.all() == (Limit(name=GLOBAL, cap=100),)
     await control.limits.set_capacity(7)
-    await control.limits.set_resource("db", cap=1, rate=(2, 0.5))
+    await control.limits.set("resource:db", cap=1, rate=(2, 0.5))
     await control.limits.set("resource:db", cap=3)
     assert [(it.name, it.cap, it.rate) for it in await control.limits.all()] == [
         ("global", 7, None),
@@ -228,7 +229,7 @@ BAD: list[tuple[str, str, tuple[Any, ...], dict[str, Any], str]] = [
     ("rate text", "limits.set_quota", ("acme",), {"rate": "often"}, "rate"),
     ("tenant", "limits.set_quota", ("a b",), {}, "tenant"),
     ("quota", "limits.set_quota", ("acme", "!"), {}, "quota"),
-    ("resource", "limits.set_resource", ("",), {"cap": 1}, "resource"),
+    ("resource", "limits.set", ("resource:",), {"cap": 1}, "resource"),
     ("quota as limit", "limits.set", ("quota:a/b",), {"cap": 1}, "name"),
     ("job as limit", "limits.set", ("job:1",), {"cap": 1}, "name"),
     ("token", "assignments.finish", ("1", "x"), {}, "token"),

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from rota.clock import SystemClock
-from rota.control import Answer, Control
+from rota.control import Control
+from rota.control.assigning import Answer
 from rota.core.advance import Advance
 from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire

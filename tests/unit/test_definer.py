@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rota.config import DefinitionsConfig
-from rota.control import Control, sources_of
+from rota.control import Control
+from rota.control.jobs import sources_of
 from rota.definitions.loaded import Loaded
 from rota.errors import Problem, StoreUnavailable
 from rota.loops.definer import Definer

@@ -112,7 +112,6 @@ class PendingAlarms:
         return f"{AlarmKind.COORDINATOR_LOST}:{self._node}"
 
     def store_away(self) -> None:
-        """The store did not answer."""
         self._away_s = self._clock.monotonic() if self._away_s is None else self._away_s
 
     def store_back(self) -> None:
@@ -169,7 +168,6 @@ class Alarmer(Loop):
         self._store = store
         self._duty = duty
         self._levels = levels
-        self._describer = AlarmDescriber(store)
         self._deliverer = Deliverer(store, courier, wake=self.wake)
         self._is_coordinator_lost = is_coordinator_lost
         self._coordinator_away: bool | None = None
@@ -228,7 +226,7 @@ class Alarmer(Loop):
         new = await self._store.alarms(unsorted=True, limit=SORT_MAX)
         if not new:
             return
-        told = await self._describer.described(new)
+        told = await _described(self._store, new)
         if found := [it for it in told if not it.id]:
             await self._store.transact(raise_alarms, found)
         if known := [(it, chosen(rules, it)) for it in told if it.id]:
@@ -247,39 +245,34 @@ class Alarmer(Loop):
         return min(LOOK_S, max((ready.next_at - pending.now).total_seconds(), 0.05))
 
 
-class AlarmDescriber:
-    """Reads what alarms are about, and gives them their scopes and words."""
+async def _described(store: Store, alarms: Sequence[Alarm]) -> list[Alarm]:
+    """The same alarms with their scopes and words, and those that follow from them (these have no id yet)."""
+    vague = [it for it in alarms if it.scope is None]
+    if not vague:
+        return list(alarms)
+    read = await _read(store, vague)
+    told = [described(it, read) for it in vague]
+    more = [found for it in told for found in (exhausted(it, read), failing(it)) if found is not None]
+    return [*(described(it, read) for it in alarms), *more]
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
-    async def described(self, alarms: Sequence[Alarm]) -> list[Alarm]:
-        """The same alarms with their scopes and words, and those that follow from them (these have no id yet)."""
-        vague = [it for it in alarms if it.scope is None]
-        if not vague:
-            return list(alarms)
-        read = await self._read(vague)
-        told = [described(it, read) for it in vague]
-        more = [found for it in told for found in (exhausted(it, read), failing(it)) if found is not None]
-        return [*(described(it, read) for it in alarms), *more]
+async def _read(store: Store, alarms: Sequence[Alarm]) -> AlarmFacts:
+    runs = await store.runs_of(sorted({it.run_id for it in alarms if it.run_id is not None}))
+    job_ids = tuple(sorted({it.job_id for it in alarms if it.job_id}))
+    wanted = JobFilter(ids=job_ids, states=tuple(JobState), limit=max(len(job_ids), 1))
+    failed = [run for run in runs if any(it.run_id == run.id and it.kind is AlarmKind.RUN_FAILED for it in alarms)]
+    versions = sorted({(run.job_id, run.version) for run in failed if run.job_id})
+    return AlarmFacts(
+        jobs={job.id: job for job in await store.jobs(wanted)} if job_ids else {},
+        runs={run.id: run for run in runs},
+        definitions=await store.definitions(versions) if versions else {},
+        messages={run.id: await _why(store, run) for run in failed[:DETAILS_MAX]},
+    )
 
-    async def _read(self, alarms: Sequence[Alarm]) -> AlarmFacts:
-        runs = await self._store.runs_of(sorted({it.run_id for it in alarms if it.run_id is not None}))
-        job_ids = tuple(sorted({it.job_id for it in alarms if it.job_id}))
-        wanted = JobFilter(ids=job_ids, states=tuple(JobState), limit=max(len(job_ids), 1))
-        failed = [run for run in runs if any(it.run_id == run.id and it.kind is AlarmKind.RUN_FAILED for it in alarms)]
-        versions = sorted({(run.job_id, run.version) for run in failed if run.job_id})
-        return AlarmFacts(
-            jobs={job.id: job for job in await self._store.jobs(wanted)} if job_ids else {},
-            runs={run.id: run for run in runs},
-            definitions=await self._store.definitions(versions) if versions else {},
-            messages={run.id: await self._why(run) for run in failed[:DETAILS_MAX]},
-        )
 
-    async def _why(self, run: Run) -> str:
-        """What the first item that failed has said."""
-        items = await self._store.items(run.id)
-        return next((it.message for it in items if it.state is ItemState.FAILED and it.message), "")
+async def _why(store: Store, run: Run) -> str:
+    """What the first item that failed has said."""
+    return next((it.message for it in await store.items(run.id) if it.state is ItemState.FAILED and it.message), "")
 
 
 class Deliverer:

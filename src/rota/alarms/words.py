@@ -43,28 +43,20 @@ def exhausted(alarm: Alarm, facts: AlarmFacts) -> Alarm | None:
     if all(it.on_exhausted is OnExhausted.FAIL for it in _retries(run, facts)):
         return None
     _, name = _whose(alarm, facts)
-    return msgspec.structs.replace(
-        alarm,
-        id=0,
-        key=f"{AlarmKind.EXHAUSTED}:{run.id}",
-        kind=AlarmKind.EXHAUSTED,
-        text=f"run {run.id} of {name} has used up its attempts",
-    )
+    return _following(alarm, AlarmKind.EXHAUSTED, run.id, f"run {run.id} of {name} has used up its attempts")
 
 
 def failing(alarm: Alarm) -> Alarm | None:
     """The level that the failure of a run begins, unless it was there: its job fails until a run succeeds."""
     if alarm.kind is not AlarmKind.RUN_FAILED or not alarm.job_id or not (alarm.scope or "").startswith("job/"):
         return None
-    name = job_of(alarm.scope or "")
-    return msgspec.structs.replace(
-        alarm,
-        id=0,
-        key=f"{AlarmKind.JOB_FAILING}:{alarm.job_id}",
-        kind=AlarmKind.JOB_FAILING,
-        text=f"job {name} fails, since run {alarm.run_id}",
-        is_open=True,
-    )
+    text = f"job {job_of(alarm.scope or '')} fails, since run {alarm.run_id}"
+    return msgspec.structs.replace(_following(alarm, AlarmKind.JOB_FAILING, alarm.job_id, text), is_open=True)
+
+
+def _following(alarm: Alarm, kind: AlarmKind, subject: int, text: str) -> Alarm:
+    """An alarm about the same, that follows from it."""
+    return msgspec.structs.replace(alarm, id=0, key=f"{kind}:{subject}", kind=kind, text=text)
 
 
 def recovered(level: Alarm, last: Run | None) -> bool:
@@ -93,7 +85,6 @@ def node_alarms(nodes: Iterable[Node]) -> tuple[list[Alarm], list[str]]:
 
 
 def unowned_alarm(job_id: int, at: datetime, unowned_s: float) -> Alarm:
-    """A job that nobody has."""
     return Alarm(
         key=f"{AlarmKind.UNOWNED_JOB}:{job_id}",
         kind=AlarmKind.UNOWNED_JOB,

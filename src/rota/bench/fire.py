@@ -44,7 +44,7 @@ async def fire_herd(
     control = Control(store, clock)
     if await store.jobs(JobFilter(limit=1)):
         raise Refused("this store has jobs: a benchmark needs a store of its own, for example sqlite:///bench.db")
-    slot_at = await _slot_after(store, jobs)
+    slot_at = (await store.now()).replace(microsecond=0) + timedelta(seconds=5 + jobs // 500)  # time to make them first
     definitions = list(_herd(jobs, slot_at, clock.token()[:8]))
     for start in range(0, jobs, CHUNK):
         await control.jobs.apply(definitions[start : start + CHUNK])
@@ -55,11 +55,6 @@ async def fire_herd(
     lost, doubled = await _judge(store, definitions, slot_at)
     await control.jobs.delete([it.full_name for it in definitions])
     return _figures(jobs, lateness, lost, doubled)
-
-
-async def _slot_after(store: Store, jobs: int) -> datetime:
-    """A whole second that leaves time to make the jobs first."""
-    return (await store.now()).replace(microsecond=0) + timedelta(seconds=5 + jobs // 500)
 
 
 def _herd(jobs: int, slot_at: datetime, batch: str) -> Iterator[Definition]:

@@ -6,7 +6,7 @@ stays, so that later runs find it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from rota.bench.plain import Plain
@@ -27,7 +27,8 @@ async def top_up(conn: Plain, wanted: int, now_us: int, progress: Progress, *, r
     """Make so many ended items that the store has at least `wanted`, so many to a run; returns how many it has."""
     had = await _ended(conn)
     missing = max(wanted - had, 0)
-    for made, count in _parts(missing):
+    for made in range(0, missing, PART):
+        count = min(PART, missing - made)
         await _make_part(conn, count, now_us, run_items)
         progress("making history", made + count, missing)
     return had + missing
@@ -41,11 +42,6 @@ async def analyse(conn: Plain) -> None:
 async def _ended(conn: Plain) -> int:
     (count,) = (await conn.rows(f"SELECT count(*) FROM {_name(tables.ATTEMPT)}"))[0]  # noqa: S608 - no input in it
     return int(count)
-
-
-def _parts(count: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, count, PART):
-        yield start, min(PART, count - start)
 
 
 async def _make_part(conn: Plain, count: int, now_us: int, run_items: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rota.bench.plain import Plain
 from rota.bench.raw import ATTEMPT, ITEM, QUEUE
@@ -28,12 +28,10 @@ class Made(NamedTuple):
 
 
 async def waiting(conn: Plain) -> int:
-    """How many items have not ended."""
     return int((await conn.rows(f"SELECT count(*) FROM {QUEUE}"))[0][0])  # noqa: S608 - no input in it
 
 
 async def attempts(conn: Plain, run_ids: Sequence[int]) -> list[Made]:
-    """All attempts at the items of these runs."""
     found: list[Made] = []
     for start in range(0, len(run_ids), RUNS_AT_ONCE):
         listed = ", ".join(map(str, run_ids[start : start + RUNS_AT_ONCE]))
@@ -97,15 +95,10 @@ def _levels(spans: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
 
 
 async def clear(conn: Plain, run_ids: Sequence[int]) -> None:
-    """Remove all that these runs left."""
     for start in range(0, len(run_ids), RUNS_AT_ONCE):
         listed = ", ".join(map(str, run_ids[start : start + RUNS_AT_ONCE]))
         of_items = f"item_id IN (SELECT id FROM {ITEM} WHERE run_id IN ({listed}))"  # noqa: S608 - no input in it
-        wheres: list[tuple[str, Any]] = [
-            (ATTEMPT, of_items),
-            (QUEUE, of_items),
-            ("rota_event", f"run_id IN ({listed})"),
-        ]
-        wheres += [(ITEM, f"run_id IN ({listed})"), ("rota_run", f"id IN ({listed})")]
-        for table, where in wheres:
+        of_runs, runs = f"run_id IN ({listed})", f"id IN ({listed})"
+        left = {ATTEMPT: of_items, QUEUE: of_items, "rota_event": of_runs, ITEM: of_runs, "rota_run": runs}
+        for table, where in left.items():
             await conn.run(f"DELETE FROM {table} WHERE {where}")  # noqa: S608 - no input in it

@@ -100,7 +100,6 @@ class Offer:
                 await self._assign(self._assignment(task, name, min(cap - start, ASSIGN_MAX), now))
 
     async def one(self) -> None:
-        """One item."""
         await self._assign(self._assignment(STAMP, self._tenant(self._made), 1, await self._store.now()))
 
     def _calls(self, items: int, now: datetime) -> Iterator[Assignment]:

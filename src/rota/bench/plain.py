@@ -8,57 +8,70 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import URL, make_url
 
 Rows = Sequence[tuple[Any, ...]]
 
 
-class Plain(Protocol):
-    """One connection."""
+class Plain(ABC):
+    """One connection. Statements are of many rows, and list the keys that they are about."""
 
-    parallel: int
+    parallel = 4
     """How many of them may write at the same time."""
+    quote, mark = '"', "?"
+    """What is around the name of a column, and stands for a value."""
+    analysis = "ANALYZE"
+
+    @abstractmethod
+    async def records(self, sql: str) -> list[dict[str, Any]]:
+        """What a query brings, by the names of the columns."""
+
+    @abstractmethod
+    async def run(self, sql: str, *values: Any) -> None:
+        """One statement without an answer."""
+
+    @abstractmethod
+    async def run_many(self, sql: str, rows: Rows) -> None:
+        """The same statement with the values of each row."""
+
+    @abstractmethod
+    async def copy_table(self, name: str, copy: str) -> None:
+        """An empty table like another one: columns, indexes, storage."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
 
     async def rows(self, sql: str) -> Rows:
         """What a query brings."""
-        ...
-
-    async def records(self, sql: str) -> list[dict[str, Any]]:
-        """What a query brings, by the names of the columns."""
-        ...
-
-    async def run(self, sql: str) -> None:
-        """One statement without an answer."""
-        ...
+        return [tuple(it.values()) for it in await self.records(sql)]
 
     async def insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
-        """Many rows."""
-        ...
+        marks = ", ".join(self.mark for _ in columns)
+        await self.run_many(f"INSERT INTO {table} ({self._names(columns)}) VALUES ({marks})", rows)  # noqa: S608 - no input in it
 
     async def update(self, table: str, values: Mapping[str, Any], key: str, ids: Sequence[int]) -> None:
         """Set the same values in many rows."""
-        ...
+        new = ", ".join(f"{self._names([name])} = {self.mark}" for name in values)
+        await self.run(f"UPDATE {table} SET {new} WHERE {key} IN ({_listed(ids)})", *values.values())  # noqa: S608 - no input in it
 
     async def delete(self, table: str, key: str, ids: Sequence[int]) -> None:
-        """Remove many rows."""
-        ...
-
-    async def copy_table(self, name: str, copy: str) -> None:
-        """An empty table like another one: columns, indexes, storage."""
-        ...
+        await self.run(f"DELETE FROM {table} WHERE {key} IN ({_listed(ids)})")  # noqa: S608 - no input in it
 
     async def drop_table(self, name: str) -> None:
         """Remove a table, if it is there."""
-        ...
+        await self.run(f"DROP TABLE IF EXISTS {name}")
 
     async def analyse(self, tables: Sequence[str]) -> None:
         """Let the database look at what the tables hold, as it does by itself on a server that is up for a while."""
-        ...
+        for name in tables:
+            await self.run(f"{self.analysis} {name}")
 
-    async def close(self) -> None: ...
+    def _names(self, columns: Sequence[str]) -> str:
+        return ", ".join(f"{self.quote}{name}{self.quote}" for name in columns)
 
 
 async def connect(url: str) -> Plain:
@@ -73,10 +86,10 @@ async def connect(url: str) -> Plain:
             return await PlainMySQL.open(parsed)
 
 
-class PlainPostgreSQL:
+class PlainPostgreSQL(Plain):
     """Arrays, one for each column, so that a statement is the same for any number of rows."""
 
-    parallel = 4
+    analysis = "VACUUM ANALYZE"
 
     def __init__(self, conn: Any) -> None:
         self._conn = conn
@@ -90,29 +103,27 @@ class PlainPostgreSQL:
         plain = url.set(drivername="postgresql", query={}).render_as_string(hide_password=False)
         return cls(await asyncpg.connect(plain, **({} if ssl is None else {"ssl": ssl})))
 
-    async def rows(self, sql: str) -> Rows:
-        return [tuple(row) for row in await self._conn.fetch(sql)]
-
     async def records(self, sql: str) -> list[dict[str, Any]]:
         return [dict(row) for row in await self._conn.fetch(sql)]
 
-    async def run(self, sql: str) -> None:
-        await self._conn.execute(sql)
+    async def run(self, sql: str, *values: Any) -> None:
+        await self._conn.execute(sql, *values)
+
+    async def run_many(self, sql: str, rows: Rows) -> None:
+        await self.run(sql, *map(list, zip(*rows, strict=True)))
 
     async def insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
         types = await self._types_of(table)
         arrays = ", ".join(f"${place}::{types[name]}[]" for place, name in enumerate(columns, 1))
-        names = ", ".join(f'"{name}"' for name in columns)
-        sql = f"INSERT INTO {table} ({names}) SELECT * FROM unnest({arrays})"  # noqa: S608 - no input in it
-        await self._conn.execute(sql, *map(list, zip(*rows, strict=True)))
+        await self.run_many(f"INSERT INTO {table} ({self._names(columns)}) SELECT * FROM unnest({arrays})", rows)  # noqa: S608 - no input in it
 
     async def update(self, table: str, values: Mapping[str, Any], key: str, ids: Sequence[int]) -> None:
         new = ", ".join(f'"{name}" = ${place}' for place, name in enumerate(values, 2))
         sql = f"UPDATE {table} SET {new} WHERE {key} = ANY($1::bigint[])"  # noqa: S608 - no input in it
-        await self._conn.execute(sql, list(ids), *values.values())
+        await self.run(sql, list(ids), *values.values())
 
     async def delete(self, table: str, key: str, ids: Sequence[int]) -> None:
-        await self._conn.execute(f"DELETE FROM {table} WHERE {key} = ANY($1::bigint[])", list(ids))  # noqa: S608 - no input in it
+        await self.run(f"DELETE FROM {table} WHERE {key} = ANY($1::bigint[])", list(ids))  # noqa: S608 - no input in it
 
     async def copy_table(self, name: str, copy: str) -> None:
         await self.drop_table(copy)
@@ -120,13 +131,6 @@ class PlainPostgreSQL:
         options = await self._conn.fetchval("SELECT reloptions FROM pg_class WHERE oid = $1::text::regclass", name)
         if options:
             await self.run(f"ALTER TABLE {copy} SET ({', '.join(options)})")
-
-    async def drop_table(self, name: str) -> None:
-        await self.run(f"DROP TABLE IF EXISTS {name}")
-
-    async def analyse(self, tables: Sequence[str]) -> None:
-        for name in tables:
-            await self.run(f"VACUUM ANALYZE {name}")
 
     async def close(self) -> None:
         await self._conn.close()
@@ -141,10 +145,9 @@ class PlainPostgreSQL:
         return self._types[table]
 
 
-class PlainMySQL:
-    """Statements of many rows."""
-
-    parallel = 4
+class PlainMySQL(Plain):
+    quote, mark = "`", "%s"
+    analysis = "ANALYZE TABLE"
 
     def __init__(self, conn: Any) -> None:
         self._conn = conn
@@ -166,30 +169,18 @@ class PlainMySQL:
             )
         )
 
-    async def rows(self, sql: str) -> Rows:
-        async with self._conn.cursor() as cursor:
-            await cursor.execute(sql)
-            return list(await cursor.fetchall())
-
     async def records(self, sql: str) -> list[dict[str, Any]]:
         async with self._conn.cursor() as cursor:
             await cursor.execute(sql)
             return _named(cursor.description, await cursor.fetchall())
 
-    async def run(self, sql: str) -> None:
-        await self._execute(sql)
+    async def run(self, sql: str, *values: Any) -> None:
+        async with self._conn.cursor() as cursor:
+            await cursor.execute(sql, values or None)
 
-    async def insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
-        names, marks = ", ".join(f"`{name}`" for name in columns), ", ".join("%s" for _ in columns)
+    async def run_many(self, sql: str, rows: Rows) -> None:
         async with self._conn.cursor() as cursor:  # the driver makes one statement of them
-            await cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(rows))  # noqa: S608 - no input in it
-
-    async def update(self, table: str, values: Mapping[str, Any], key: str, ids: Sequence[int]) -> None:
-        new = ", ".join(f"`{name}` = %s" for name in values)
-        await self._execute(f"UPDATE {table} SET {new} WHERE {key} IN ({_listed(ids)})", tuple(values.values()))  # noqa: S608 - no input in it
-
-    async def delete(self, table: str, key: str, ids: Sequence[int]) -> None:
-        await self._execute(f"DELETE FROM {table} WHERE {key} IN ({_listed(ids)})")  # noqa: S608 - no input in it
+            await cursor.executemany(sql, list(rows))
 
     async def copy_table(self, name: str, copy: str) -> None:
         await self.drop_table(copy)
@@ -200,18 +191,11 @@ class PlainMySQL:
         if await self.rows(f"{known} = '{name}'"):  # IF EXISTS would warn
             await self.run(f"DROP TABLE {name}")
 
-    async def analyse(self, tables: Sequence[str]) -> None:
-        await self.rows(f"ANALYZE TABLE {', '.join(tables)}")
-
     async def close(self) -> None:
         self._conn.close()
 
-    async def _execute(self, sql: str, values: tuple[Any, ...] | None = None) -> None:
-        async with self._conn.cursor() as cursor:
-            await cursor.execute(sql, values)
 
-
-class PlainSQLite:
+class PlainSQLite(Plain):
     """One writer, in this thread: a file has only one anyway."""
 
     parallel = 1
@@ -221,26 +205,15 @@ class PlainSQLite:
         for setting in ("journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 4000"):
             self._conn.execute(f"PRAGMA {setting}")
 
-    async def rows(self, sql: str) -> Rows:
-        return self._conn.execute(sql).fetchall()
-
     async def records(self, sql: str) -> list[dict[str, Any]]:
         cursor = self._conn.execute(sql)
         return _named(cursor.description, cursor.fetchall())
 
-    async def run(self, sql: str) -> None:
-        self._conn.execute(sql)
+    async def run(self, sql: str, *values: Any) -> None:
+        self._conn.execute(sql, values)
 
-    async def insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
-        names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" for _ in columns)
-        self._conn.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608 - no input in it
-
-    async def update(self, table: str, values: Mapping[str, Any], key: str, ids: Sequence[int]) -> None:
-        new = ", ".join(f'"{name}" = ?' for name in values)
-        self._conn.execute(f"UPDATE {table} SET {new} WHERE {key} IN ({_listed(ids)})", tuple(values.values()))  # noqa: S608 - no input in it
-
-    async def delete(self, table: str, key: str, ids: Sequence[int]) -> None:
-        self._conn.execute(f"DELETE FROM {table} WHERE {key} IN ({_listed(ids)})")  # noqa: S608 - no input in it
+    async def run_many(self, sql: str, rows: Rows) -> None:
+        self._conn.executemany(sql, rows)
 
     async def copy_table(self, name: str, copy: str) -> None:
         await self.drop_table(copy)
@@ -248,13 +221,6 @@ class PlainSQLite:
         for part, sql in sorted(kept, key=lambda row: row[0] != name):  # the table before its indexes
             await self.run(re.sub(rf"\b({re.escape(part)}|{name})\b", lambda found: f"{found[1]}_copy", sql))
         await self.run(f"ALTER TABLE {name}_copy RENAME TO {copy}")
-
-    async def drop_table(self, name: str) -> None:
-        await self.run(f"DROP TABLE IF EXISTS {name}")
-
-    async def analyse(self, tables: Sequence[str]) -> None:
-        for name in tables:
-            await self.run(f"ANALYZE {name}")
 
     async def close(self) -> None:
         self._conn.close()

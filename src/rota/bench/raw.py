@@ -33,7 +33,6 @@ class Sample(Value, frozen=True, kw_only=True):
 
 
 async def raw_rate(url: str, clock: Clock, sample: Sample, items: int, progress: Progress) -> float:
-    """Items per second."""
     done = 0
 
     def note(count: int) -> None:

@@ -10,11 +10,10 @@ import click
 from rota.cli.arguments import LIMIT
 from rota.cli.format import channel_words, count, cut
 from rota.cli.lazy import Group, Seconds
-from rota.cli.output import as_json, said, say, say_json, table
+from rota.cli.output import listed, said
 from rota.cli.session import Session, ask
-from rota.control import RuleState
-from rota.control.shapes.alarms import alarm_shape, rule_shape
-from rota.control.shapes.values import short
+from rota.control.alarms import RuleState, alarm_shape, rule_shape
+from rota.control.values import short
 from rota.errors import InvalidInput
 from rota.model.alarm import LATE_S, MERGE_S, AlarmRule, ChannelKind, Delivery
 
@@ -69,12 +68,9 @@ def set_(ctx: click.Context, /, **given: Any) -> None:
 def list_(ctx: click.Context) -> None:
     """List the rules, and whether they reach whom they should."""
     found = ask(ctx, lambda session: session.control.alarms.states())
-    if as_json(ctx):
-        say_json([rule_shape(it) for it in found])
-    elif not found:
-        say("nobody is told of anything; begin with: rota alarm set --mail you@example.com")
-    else:
-        table(["RULE", "SCOPE", "KINDS", "TO", "MERGE", "WAITING", "LAST"], [_row(it) for it in found])
+    heads = ["RULE", "SCOPE", "KINDS", "TO", "MERGE", "WAITING", "LAST"]
+    empty = "nobody is told of anything; begin with: rota alarm set --mail you@example.com"
+    listed(ctx, [rule_shape(it) for it in found], heads, map(_row, found), empty)
 
 
 @alarm.command()
@@ -107,13 +103,9 @@ def test(ctx: click.Context, name: str) -> None:
 def history(ctx: click.Context, limit: int) -> None:
     """List the newest alarms, and who was told of them."""
     alarms, told = ask(ctx, lambda session: session.control.alarms.told(limit=limit))
-    if as_json(ctx):
-        say_json([alarm_shape(it, told.get(it.id, [])) for it in alarms])
-    elif not alarms:
-        say("no alarms")
-    else:
-        rows = [(short(it.at), str(it.kind), it.text or "-", _told(told.get(it.id, []))) for it in alarms]
-        table(["AT", "KIND", "WHAT", "TOLD"], rows)
+    shapes = [alarm_shape(it, told.get(it.id, [])) for it in alarms]
+    rows = [(short(it.at), str(it.kind), it.text or "-", _told(told.get(it.id, []))) for it in alarms]
+    listed(ctx, shapes, ["AT", "KIND", "WHAT", "TOLD"], rows, "no alarms")
 
 
 def _argv(text: str) -> list[str]:
@@ -130,15 +122,8 @@ def _kinds(rule: AlarmRule) -> str:
 def _row(it: RuleState) -> tuple[str, ...]:
     rule, last = it.rule, it.last
     said_last = "-" if last is None else f"{'arrived' if last.arrived else 'failed'}: {cut(last.answer, 60)}"
-    return (
-        rule.name,
-        rule.scope,
-        _kinds(rule),
-        channel_words(rule.channel),
-        f"{rule.merge_s:g} s",
-        str(it.pending),
-        said_last,
-    )
+    whole = rule.name, rule.scope, _kinds(rule), channel_words(rule.channel)
+    return *whole, f"{rule.merge_s:g} s", str(it.pending), said_last
 
 
 def _told(told: list[Delivery]) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from rota.control import CAP_MAX, KEEP, job_name, rate_from, strict_json
+from rota.control import CAP_MAX, job_name, rate_from, strict_json
+from rota.control.limits import KEEP
 from rota.errors import InvalidInput, Problem
 from rota.model.job import JobName
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rota.cli.lazy import Group, Seconds
-from rota.cli.output import as_json, facts, say_json
+from rota.cli.output import figures
 from rota.cli.progress import Progress
+from rota.cli.serve import prepare
 from rota.cli.session import Session, configuration, opened
 from rota.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rota.bench.dispatch import DispatchFigures
-    from rota.bench.fire import FireFigures
-    from rota.bench.phases import DispatchWish
+    from rota.bench.dispatch import DispatchWish
+    from rota.bench.dispatch import Progress as Tell
+    from rota.config import Config
 
 
 @click.group(cls=Group)
@@ -33,15 +34,9 @@ def fire(ctx: click.Context, jobs: int) -> None:
 
     Lateness counts from the slot until the commit of its run was acknowledged, by the store's clock.
     """
-    config = configuration(ctx)
+    from rota.bench.fire import fire_herd
 
-    async def work() -> FireFigures:
-        async with opened(config, actor="bench") as session:
-            await session.store.migrate()
-            await session.store.check()
-            return await _measure(session, jobs)
-
-    _say(ctx, asyncio.run(work()))
+    _measured(ctx, configuration(ctx), lambda session, tell: fire_herd(session.store, session.clock, jobs, tell))
 
 
 @bench.command()
@@ -75,34 +70,14 @@ def dispatch(ctx: click.Context, /, **asked: Any) -> None:
     if config.store.url == "memory:":
         raise InvalidInput.of("store", "several processes share the store here, which memory: cannot be")
     wish = _wish(config.store.url, **asked)
-
-    async def work() -> DispatchFigures:
-        async with opened(config, actor="bench") as session:
-            await session.store.migrate()
-            await session.store.check()
-            with Progress(session.clock, "bench") as bar:
-                return await measure(session.store, config.store.url, session.clock, wish, partial(_show, bar))
-
-    _say(ctx, asyncio.run(work()))
+    _measured(ctx, config, lambda it, tell: measure(it.store, config.store.url, it.clock, wish, tell))
 
 
 def _wish(
-    url: str,
-    *,
-    items: int,
-    tenants: int,
-    nodes: int | None,
-    skew: bool,
-    seats: int | None,
-    capacity: int,
-    batch: int,
-    concurrency: int,
-    seconds: float,
-    idle_starts: int,
-    history: int,
+    url: str, *, nodes: int | None, seats: int | None, skew: bool, capacity: int, tenants: int, **asked: Any
 ) -> DispatchWish:
+    from rota.bench.dispatch import DispatchWish
     from rota.bench.offer import BenchTenants
-    from rota.bench.phases import DispatchWish
 
     count = nodes or (1 if url.startswith("sqlite:") else 2)
     crowd = BenchTenants(
@@ -110,44 +85,17 @@ def _wish(
         capacity=capacity,
         cap=max(3 * capacity // tenants, 1),
         skew_cap=max(capacity // 10, 1) if skew else None,
-        concurrency=concurrency,
-        batch=batch,
+        concurrency=asked.pop("concurrency"),
+        batch=asked.pop("batch"),
     )
-    return DispatchWish(
-        items=items,
-        crowd=crowd,
-        nodes=count,
-        seats=seats or -(-capacity // count),
-        seconds=seconds,
-        idle_starts=idle_starts,
-        history=history,
-    )
+    return DispatchWish(crowd=crowd, nodes=count, seats=seats or -(-capacity // count), **asked)
 
 
-def _say(ctx: click.Context, found: FireFigures | DispatchFigures) -> None:
-    from msgspec import to_builtins
+def _measured(ctx: click.Context, config: Config, measure: Callable[[Session, Tell], Awaitable[object]]) -> None:
+    async def work() -> object:
+        async with opened(config, actor="bench") as session:
+            await prepare(session)
+            with Progress(session.clock, "bench") as bar:
+                return await measure(session, lambda what, done, of: bar.say(f"{what}, {done} of {of}"))
 
-    figures = to_builtins(found)
-    if as_json(ctx):
-        say_json(figures)
-    else:
-        facts(
-            [(name.replace("_", " "), "" if value is None else _shown_value(value)) for name, value in figures.items()]
-        )
-
-
-def _shown_value(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name.replace('_', ' ')} {it}" for name, it in value.items())
-    return str(value)
-
-
-async def _measure(session: Session, jobs: int) -> FireFigures:
-    from rota.bench.fire import fire_herd
-
-    with Progress(session.clock, "bench") as bar:
-        return await fire_herd(session.store, session.clock, jobs, partial(_show, bar))
-
-
-def _show(bar: Progress, what: str, done: int, of: int) -> None:
-    bar.say(f"{what}, {done} of {of}")
+    figures(ctx, asyncio.run(work()))

@@ -14,12 +14,12 @@ import click
 from rota.cli.faults import OK, UNHEALTHY
 from rota.cli.format import count
 from rota.cli.lazy import Command, Seconds
-from rota.cli.output import as_json, coloured, facts, said, say, say_json, table
+from rota.cli.output import answer, as_json, coloured, facts, said, say, say_json, table
 from rota.cli.progress import Progress, patiently
 from rota.cli.session import COORDINATOR_OPTION, Session, ask, settings
 from rota.control import ClusterFacts, Finding, Rebalance, Severity
-from rota.control.shapes.cluster import FIRST, cluster_shape, examined_shape, paused_shape, rebalanced_shape
-from rota.control.shapes.values import short
+from rota.control.cluster import FIRST, cluster_shape, examined_shape, paused_shape, rebalanced_shape
+from rota.control.values import short
 from rota.errors import InvalidInput
 from rota.model.cluster import Drain, Hold, Peer, Placement
 from rota.model.job import JobName
@@ -48,10 +48,7 @@ def show(ctx: click.Context) -> None:
         return seen, await session.control.cluster.job_names([*seen.unowned[:FIRST], *list(seen.going)[:FIRST]])
 
     seen, names = ask(ctx, work, coordinated=True)
-    if as_json(ctx):
-        say_json(cluster_shape(seen, names))
-    else:
-        _show(seen, names)
+    answer(ctx, cluster_shape(seen, names), _show, seen, names)
 
 
 def _show(seen: ClusterFacts, names: Mapping[int, JobName]) -> None:
@@ -110,14 +107,8 @@ def _heads(seen: ClusterFacts) -> list[str]:
         Placement.CLAIM: ["HELD (X)", "LIMIT (N)", "ALARM (M)", "FAULTS (n)"],
         Placement.SCOPE: ["HELD (X)", "EPOCH", "RANGE"],
     }
-    return [
-        "SCHEDULER",
-        "STATE",
-        *(more.get(seen.placement, []) if seen.placement else []),
-        "WEIGHT",
-        "BUSY",
-        "ADDRESS",
-    ]
+    own = more.get(seen.placement, []) if seen.placement else []
+    return ["SCHEDULER", "STATE", *own, "WEIGHT", "BUSY", "ADDRESS"]
 
 
 def _row(seen: ClusterFacts, peer: Peer) -> tuple[str | Text, ...]:
@@ -131,8 +122,8 @@ def _row(seen: ClusterFacts, peer: Peer) -> tuple[str | Text, ...]:
     return peer.name, coloured(seen.state_of(peer)), *own, *whole
 
 
-def _or_dash(number: int | None) -> str:
-    return "-" if number is None else str(number)
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
 
 
 @click.command(cls=Command)
@@ -201,25 +192,11 @@ def rebalance(ctx: click.Context, dry_run: bool, no_wait: bool, within: float) -
         return seen, plan, there
 
     seen, plan, there = ask(ctx, work, coordinated=True)
-    if as_json(ctx):
-        say_json(rebalanced_shape(seen, plan, there, dry_run=dry_run))
-        return
+    shape = rebalanced_shape(seen, plan, there, dry_run=dry_run)
     heads = ["SCHEDULER", "HELD BEFORE", "HELD AFTER (X)", "LIMIT (N)", "ALARM (M)"]
-    table(heads, [tuple(map(str, row)) for row in _rows(seen, plan)])
-    say(_summary(plan, there, dry_run=dry_run, waited=not no_wait))
-
-
-def _rows(seen: ClusterFacts, plan: Rebalance) -> list[tuple[str, int, int, int, int | str]]:
-    return [
-        (
-            it.name,
-            plan.before[it.name],
-            plan.after[it.name],
-            seen.limits[it.name],
-            "-" if it.alarm is None else it.alarm,
-        )
-        for it in seen.active
-    ]
+    answer(ctx, shape, table, heads, [[*map(_or_dash, it.values())] for it in shape["schedulers"]])
+    if not as_json(ctx):
+        say(_summary(plan, there, dry_run=dry_run, waited=not no_wait))
 
 
 def _summary(plan: Rebalance, there: int, *, dry_run: bool, waited: bool) -> str:
@@ -247,10 +224,7 @@ def doctor(ctx: click.Context, repair: bool) -> int:
 
     found, done = ask(ctx, work, coordinated=True)
     bad = any(it.severity is Severity.ERROR for it in found)
-    if as_json(ctx):
-        say_json(examined_shape(found, done, healthy=not bad))
-    else:
-        _show_findings(found, done)
+    answer(ctx, examined_shape(found, done, healthy=not bad), _show_findings, found, done)
     return UNHEALTHY if bad else OK
 
 

@@ -82,7 +82,6 @@ _KINDS: tuple[tuple[type[RotaError], int, str, str], ...] = (
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Return the fault for an exception."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]  # a group of tasks wraps what ended one of them
     match error:
@@ -101,9 +100,8 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def tell(fault: Fault, *, as_json: bool) -> None:
-    """Write a fault to stderr."""
     if as_json:
-        from rota.control.shapes.errors import error_shape
+        from rota.control.values import error_shape
 
         shape = error_shape(fault.code, fault.problems, "" if fault.is_help else fault.hint)
         say(plain_json(json.dumps({"error": shape}, ensure_ascii=False)), file=sys.stderr)

@@ -8,7 +8,7 @@ import shlex
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rota.control.shapes.values import period
+from rota.control.values import period
 
 if TYPE_CHECKING:
     from rota.control import Reason
@@ -81,13 +81,11 @@ def number(item: Item | Reason) -> str:
 
 
 def arguments(info: str | None) -> str:
-    """What a task was called with."""
     given = json.loads(info or "{}")
     return ", ".join(f"{name}={value!r}" for name, value in given.items()) or "none"
 
 
 def limit_words(limit: Limit) -> str:
-    """What a limit allows."""
     cap = "no cap" if limit.cap is None else f"at most {limit.cap} at a time"
     return cap if limit.rate is None else f"{cap}, {rate_words(limit.rate)}"
 
@@ -105,7 +103,6 @@ def size(octets: int) -> str:
 
 
 def channel_words(channel: Channel) -> str:
-    """Where alarms go."""
     return shlex.join(channel.to) if channel.kind == "command" else channel.to[0]
 
 

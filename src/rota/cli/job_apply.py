@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import click
 
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, confirm, say, say_json, table
+from rota.cli.output import as_json, coloured, confirm, said, say, table
 from rota.cli.progress import patiently
 from rota.cli.session import Session, ask
-from rota.control import sources_of
-from rota.control.shapes.jobs import applied_shape
+from rota.control.jobs import Action, applied_shape, sources_of
 from rota.errors import InvalidInput, Problem
-
-if TYPE_CHECKING:
-    from rota.control import Action
 
 DOING = ("create", "change", "adopt", "delete")
 DONE = {"create": "created", "change": "changed", "adopt": "adopted", "delete": "deleted"}
@@ -68,10 +63,8 @@ def apply(
         return [*done, *orphans], True
 
     plan, applied = ask(ctx, work, flags={"definitions.repository": repository})
-    if as_json(ctx):
-        say_json(applied_shape(plan, applied=applied, dry_run=dry_run))
-    else:
-        say(_summary(plan, applied=applied, dry_run=dry_run))
+    how = {"applied": applied, "dry_run": dry_run}
+    said(ctx, applied_shape(plan, **how), _summary(plan, **how))
 
 
 def _refuse(plan: list[Action]) -> None:

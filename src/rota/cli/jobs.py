@@ -12,15 +12,16 @@ import click
 from rota.cli.arguments import LIMIT, names_of, params_of
 from rota.cli.format import channel_words, count, reason, relative
 from rota.cli.lazy import Command, Seconds
-from rota.cli.output import as_json, coloured, confirm, facts, said, say, say_json, table
+from rota.cli.output import answer, as_json, coloured, confirm, facts, listed, said, say, table
 from rota.cli.progress import Progress
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
-from rota.control import Shift, Transfer, job_name
-from rota.control.shapes.jobs import claimed_shape, job_detail_shape, job_shape, preview_shape, released_shape
-from rota.control.shapes.runs import run_shape
-from rota.control.shapes.values import short
-from rota.control.shapes.values import trigger as words_of
-from rota.errors import InvalidInput, NotFound
+from rota.control import Shift, job_name
+from rota.control.cluster import Transfer, claimed_shape, released_shape
+from rota.control.jobs import job_detail_shape, job_shape, preview_shape
+from rota.control.runs import run_shape
+from rota.control.values import short
+from rota.control.values import trigger as words_of
+from rota.errors import InvalidInput, NotFound, Problem
 from rota.model.cluster import Hold
 from rota.model.job import Definition, Job, JobName
 from rota.model.plan import JobFilter, RunFilter
@@ -58,31 +59,16 @@ def list_(ctx: click.Context, tenant: str | None, project: str | None, state: st
         return await session.store.now(), await session.control.jobs.find(wanted)
 
     now, jobs = ask(ctx, work)
-    if as_json(ctx):
-        say_json([job_shape(job) for job in jobs[:limit]])
-    else:
-        _show_list(jobs[:limit], now, more=len(jobs) > limit)
+    shapes = [job_shape(job) for job in jobs[:limit]]
+    heads, rows = ["JOB", "STATE", "TRIGGER", "NEXT", "AT"], (_job_row(job, now) for job in jobs[:limit])
+    listed(ctx, shapes, heads, rows, "no jobs; store some with: rota job apply PATH")
+    if len(jobs) > limit and not as_json(ctx):
+        say(f"there are more than {limit}; see them with --limit")
 
 
-def _show_list(jobs: Sequence[Job], now: datetime, *, more: bool) -> None:
-    if not jobs:
-        say("no jobs; store some with: rota job apply PATH")
-        return
-    table(
-        ["JOB", "STATE", "TRIGGER", "NEXT", "AT"],
-        [
-            (
-                str(job.definition.full_name),
-                coloured(job.state),
-                words_of(job.definition.schedule.rule),
-                relative(job.next_fire_at, now) if job.next_fire_at else "-",
-                short(job.next_fire_at),
-            )
-            for job in jobs
-        ],
-    )
-    if more:
-        say(f"there are more than {len(jobs)}; see them with --limit")
+def _job_row(job: Job, now: datetime) -> tuple[str | Text, ...]:
+    made, due = job.definition, relative(job.next_fire_at, now) if job.next_fire_at else "-"
+    return str(made.full_name), coloured(job.state), words_of(made.schedule.rule), due, short(job.next_fire_at)
 
 
 @click.command(cls=Command)
@@ -97,10 +83,8 @@ def show(ctx: click.Context, name: str) -> None:
         runs = await session.control.runs.find(RunFilter(job=wanted, limit=5))
         history = await session.store.events(job_id=job.id, limit=10)
         holds = await session.control.holds.on(wanted)
-        if as_json(ctx):
-            say_json(job_detail_shape(job, holds, history))
-        else:
-            _show_job(job, runs, holds, await session.store.now())
+        now = await session.store.now()
+        answer(ctx, job_detail_shape(job, holds, history), _show_job, job, runs, holds, now)
 
     ask(ctx, work)
 
@@ -144,8 +128,6 @@ def _show_job(job: Job, runs: Sequence[Run], holds: Sequence[Hold], now: datetim
 
 
 def _refuse_bad_word(field: str, word: str | None) -> None:
-    from rota.errors import InvalidInput, Problem
-
     if word is None:
         return
     try:
@@ -173,12 +155,8 @@ def preview(ctx: click.Context, name: str, count: int, path: str | None) -> None
         definition, coming = ask(ctx, work)
     else:
         definition, coming = asyncio.run(_of_file(wanted, count, path))
-    if as_json(ctx):
-        say_json([preview_shape(it) for it in coming])
-    elif coming:
-        table(["LOCAL", "UTC", "MARK"], [_row(it) for it in coming])
-    else:
-        say(_why_none(definition))
+    shapes = [preview_shape(it) for it in coming]
+    listed(ctx, shapes, ["LOCAL", "UTC", "MARK"], map(_row, coming), _why_none(definition))
 
 
 async def _of_file(name: JobName, count: int, path: str) -> tuple[Definition, tuple[Preview, ...]]:
@@ -266,10 +244,8 @@ def trigger(ctx: click.Context, name: str, pairs: tuple[str, ...], text: str | N
     """Start a run of a job now, under its overlap policy. Works for paused jobs too."""
     wanted, params = job_name(name), params_of(text, pairs)
     run = ask(ctx, lambda session: session.control.jobs.trigger(wanted, params, key))
-    if as_json(ctx):
-        say_json(run_shape(run, wanted))
-    else:
-        say(f"run {run.id} of {wanted} is {run.state}" + (f": {run.reason}" if run.reason else ""))
+    why = f": {run.reason}" if run.reason else ""
+    said(ctx, run_shape(run, wanted), f"run {run.id} of {wanted} is {run.state}{why}")
 
 
 async def _consequence(session: Session, name: JobName) -> str:
@@ -286,12 +262,12 @@ async def _consequence(session: Session, name: JobName) -> str:
 
 
 def _tell(ctx: click.Context, jobs: Sequence[Job]) -> None:
-    if as_json(ctx):
-        say_json([job_shape(job) for job in jobs])
-        return
-    for job in jobs:
-        due = f", next at {short(job.next_fire_at)}" if job.next_fire_at else ""
-        say(f"{job.definition.full_name} is {job.state}{due}")
+    text = "\n".join(f"{job.definition.full_name} is {job.state}{_next(job)}" for job in jobs)
+    said(ctx, [job_shape(job) for job in jobs], text)
+
+
+def _next(job: Job) -> str:
+    return f", next at {short(job.next_fire_at)}" if job.next_fire_at else ""
 
 
 @click.command(cls=Command)

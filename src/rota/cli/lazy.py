@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-_ATTRIBUTE = {"list": "list_"}
-"""Commands whose name in the module must not hide a builtin."""
+_ATTRIBUTE = {"list": "list_", "run": "run_"}
+"""Commands whose name in the module must not hide a builtin, or another function."""
 
 
 @dataclass(slots=True)
@@ -49,26 +50,13 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def _global_options() -> list[click.Parameter]:
+    option = partial(click.Option, expose_value=False, callback=_keep)
+    file = click.Path(path_type=Path)
     return [
-        click.Option(
-            ["--store"],
-            metavar="URL",
-            expose_value=False,
-            callback=_keep,
-            help="The store. [default: sqlite:///rota.db]",
-        ),
-        click.Option(
-            ["--config"],
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            expose_value=False,
-            callback=_keep,
-            help="The configuration. [default: rota.toml]",
-        ),
-        click.Option(["--json"], is_flag=True, expose_value=False, callback=_keep, help="Answer in JSON, errors too."),
-        click.Option(
-            ["--debug"], is_flag=True, expose_value=False, callback=_keep, help="Show the traceback of an error."
-        ),
+        option(["--store"], metavar="URL", help="The store. [default: sqlite:///rota.db]"),
+        option(["--config"], metavar="FILE", type=file, help="The configuration. [default: rota.toml]"),
+        option(["--json"], is_flag=True, help="Answer in JSON, errors too."),
+        option(["--debug"], is_flag=True, help="Show the traceback of an error."),
     ]
 
 

@@ -10,12 +10,11 @@ import click
 from rota.cli.arguments import CAP_OPTION, RATE_OPTION, WEIGHT
 from rota.cli.format import count, limit_words, rate_words
 from rota.cli.lazy import Group
-from rota.cli.output import as_json, said, say, say_json, table
-from rota.cli.session import Session, ask
-from rota.control import KEEP, QuotaState
-from rota.control.shapes.limits import limit_shape, quota_shape, removed_shape
+from rota.cli.output import listed, said
+from rota.cli.session import ask
+from rota.control.limits import KEEP, QuotaState, limit_shape, quota_shape, removed_shape
 from rota.errors import InvalidInput
-from rota.model.work import CAPACITY, GLOBAL, Limit
+from rota.model.work import CAPACITY, GLOBAL
 
 
 @click.group(cls=Group)
@@ -41,13 +40,10 @@ def set_limit(ctx: click.Context, name: str, cap: Any, rate: Any) -> None:
 def list_limits(ctx: click.Context) -> None:
     """List the global limit and those of resources."""
     found = ask(ctx, lambda session: session.control.limits.all())
-    if as_json(ctx):
-        say_json([limit_shape(it) for it in found])
-        return
     rows = [
         (it.name, "none" if it.cap is None else str(it.cap), rate_words(it.rate) if it.rate else "-") for it in found
     ]
-    table(["LIMIT", "CAP", "RATE"], rows)
+    listed(ctx, [limit_shape(it) for it in found], ["LIMIT", "CAP", "RATE"], rows)
 
 
 @limit.command(name="remove")
@@ -74,16 +70,10 @@ def tenant() -> None:
 @click.pass_context
 def set_tenant(ctx: click.Context, name: str, quota: str, cap: Any, weight: int | None, rate: Any) -> None:
     """Make a tenant, or change a quota of it. What is not said stays as it is; a new quota has no cap."""
-
-    async def work(session: Session) -> Limit:
-        share = KEEP if weight is None else weight
-        return await session.control.limits.set_quota(name, quota, cap=cap, weight=share, rate=rate)
-
-    limit = ask(ctx, work)
-    if as_json(ctx):
-        say_json({"tenant": name, "quota": quota, **limit_shape(limit)})
-    else:
-        say(f"quota {quota} of tenant {name}: {limit_words(limit)}, weight {limit.weight}")
+    given = {"cap": cap, "weight": KEEP if weight is None else weight, "rate": rate}
+    limit = ask(ctx, lambda session: session.control.limits.set_quota(name, quota, **given))
+    text = f"quota {quota} of tenant {name}: {limit_words(limit)}, weight {limit.weight}"
+    said(ctx, {"tenant": name, "quota": quota, **limit_shape(limit)}, text)
 
 
 @tenant.command(name="list")
@@ -91,14 +81,9 @@ def set_tenant(ctx: click.Context, name: str, quota: str, cap: Any, weight: int 
 def list_tenants(ctx: click.Context) -> None:
     """List the quotas of all tenants. Each with what is ready and what runs of it."""
     found = ask(ctx, lambda session: session.control.limits.quotas())
-    if as_json(ctx):
-        say_json([quota_shape(it) for it in found])
-        return
-    if not found:
-        say("no tenants; make one with: rota tenant set NAME --cap N")
-        return
-    rows = [_row(it) for it in found]
-    table(["TENANT", "QUOTA", "CAP", "WEIGHT", "RATE", "READY", "RUNNING"], rows)
+    heads = ["TENANT", "QUOTA", "CAP", "WEIGHT", "RATE", "READY", "RUNNING"]
+    empty = "no tenants; make one with: rota tenant set NAME --cap N"
+    listed(ctx, [quota_shape(it) for it in found], heads, map(_row, found), empty)
 
 
 def _row(it: QuotaState) -> tuple[str, ...]:

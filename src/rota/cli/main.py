@@ -1,4 +1,4 @@
-"""The entry point: which commands there are, and what becomes of their errors."""
+"""The entry point: which commands there are, each imported when it is asked for, and what becomes of their errors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rota.cli.lazy import Globals, Group, NobodyReads
 COMMANDS = {
     "up": ("rota.cli.up", "Run jobs of a file or folder here, and watch them."),
     "node": ("rota.cli.node", "Start a node of a cluster; list, drain, undrain, sweep."),
-    "job": ("rota.cli.groups", "Apply, list, show, preview, pause, resume, trigger, delete, claim, release."),
-    "run": ("rota.cli.groups", "List, show, explain, cancel, retry what was fired; read its output."),
-    "cluster": ("rota.cli.groups", "Show, rebalance, pause, resume, examine the cluster as a whole."),
+    "job": ("rota.cli.main", "Apply, list, show, preview, pause, resume, trigger, delete, claim, release."),
+    "run": ("rota.cli.main", "List, show, explain, cancel, retry what was fired; read its output."),
+    "cluster": ("rota.cli.main", "Show, rebalance, pause, resume, examine the cluster as a whole."),
     "tenant": ("rota.cli.limits", "Set, list, remove tenants and their quotas."),
     "limit": ("rota.cli.limits", "Set, list, remove the global limit and those of resources."),
     "alarm": ("rota.cli.alarm", "Set, list, remove who is told of what; test a channel; what was told."),
-    "store": ("rota.cli.store", "Migrate and check the store."),
-    "config": ("rota.cli.config", "Show the configuration."),
+    "store": ("rota.cli.setup", "Migrate and check the store."),
+    "config": ("rota.cli.setup", "Show the configuration."),
     "bench": ("rota.cli.bench", "Measure."),
     "sim": ("rota.cli.sim", "Try the product under faults in virtual time; what scale costs."),
-    "completion": ("rota.cli.completion", "Print what makes a shell complete these words."),
+    "completion": ("rota.cli.setup", "Print what makes a shell complete these words."),
 }
 
 SHORTCUTS = {
@@ -58,6 +58,59 @@ EPILOG = (
 @click.version_option(package_name="rota", message="%(prog)s %(version)s")
 def cli() -> None:
     """rota: an elastic, fault-tolerant, distributed job scheduler."""
+
+
+@click.group(
+    cls=Group,
+    lazy={
+        "apply": ("rota.cli.job_apply", "Store definitions of files and folders, all or none."),
+        "list": ("rota.cli.jobs", "List the jobs."),
+        "show": ("rota.cli.jobs", "Show one job."),
+        "preview": ("rota.cli.jobs", "Show the next instants of a job."),
+        "pause": ("rota.cli.jobs", "Fire nothing until resumed."),
+        "resume": ("rota.cli.jobs", "Fire again, from now on."),
+        "trigger": ("rota.cli.jobs", "Start a run now."),
+        "delete": ("rota.cli.jobs", "Forget jobs; their history stays."),
+        "claim": ("rota.cli.jobs", "Give a job to a scheduler."),
+        "release": ("rota.cli.jobs", "End the claim of a job's owner."),
+    },
+)
+def job() -> None:
+    """Apply, list, show, preview, pause, resume, trigger, delete, claim and release jobs.
+
+    A job is named NAME, PROJECT/NAME or TENANT/PROJECT/NAME.
+    """
+
+
+@click.group(
+    "run",
+    cls=Group,
+    lazy={
+        "list": ("rota.cli.runs", "List runs."),
+        "show": ("rota.cli.runs", "Show one run, its items and attempts."),
+        "explain": ("rota.cli.runs", "Say why a run waits."),
+        "logs": ("rota.cli.runs", "Print what a run printed; -f goes on while it runs."),
+        "cancel": ("rota.cli.runs", "Stop runs."),
+        "retry": ("rota.cli.runs", "Run an ended run again."),
+    },
+)
+def run_() -> None:
+    """List, show, explain, cancel, retry what was fired; read its output."""
+
+
+@click.group(
+    cls=Group,
+    lazy={
+        "show": ("rota.cli.cluster", "Show the schedulers, and who has how many jobs."),
+        "rebalance": ("rota.cli.cluster", "Share the jobs out evenly."),
+        "pause": ("rota.cli.cluster", "Fire nothing, of all or of a tenant or project."),
+        "resume": ("rota.cli.cluster", "Fire again."),
+        "doctor": ("rota.cli.cluster", "Look for what is wrong or weak, and repair what is safe."),
+        "dump": ("rota.cli.cluster", "Write down all that matters, without secrets, for others to look at."),
+    },
+)
+def cluster() -> None:
+    """Show, rebalance, pause, resume, examine the cluster as a whole."""
 
 
 def run(arguments: Sequence[str]) -> int:

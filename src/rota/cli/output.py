@@ -12,8 +12,8 @@ import codecs
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, ParamSpec, TextIO
 
 import click
 
@@ -23,31 +23,18 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-COLOURS = {
-    "waiting": "yellow",
-    "running": "cyan",
-    "succeeded": "green",
-    "failed": "red",
-    "cancelled": "magenta",
-    "skipped": "dim",
-    "enabled": "green",
-    "paused": "yellow",
-    "deleted": "dim",
-    "create": "green",
-    "change": "yellow",
-    "nothing": "dim",
-    "ready": "cyan",
-    "assigned": "cyan",
-    "timed_out": "red",
-    "lost": "red",
-    "online": "green",
-    "draining": "yellow",
-    "disconnected": "red",
-    "offline": "dim",
-    "error": "red",
-    "warning": "yellow",
-    "note": "dim",
+P = ParamSpec("P")
+Rows = Iterable[Sequence["str | Text"]]
+
+_WORDS = {
+    "green": "succeeded enabled create online",
+    "cyan": "running ready assigned",
+    "yellow": "waiting paused change draining warning",
+    "magenta": "cancelled",
+    "red": "failed timed_out lost disconnected error",
+    "dim": "skipped deleted nothing offline note",
 }
+COLOURS = {word: colour for colour, words in _WORDS.items() for word in words.split()}
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,40}m")
 _UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,40})?|\r)\Z")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -103,12 +90,25 @@ def say(text: str = "", *, file: TextIO | None = None, flush: bool = False) -> N
     print(plain(text), file=file, flush=flush)
 
 
-def said(ctx: click.Context, value: object, text: str) -> None:
-    """Answer with a value for programs, or a line for people."""
+def answer(ctx: click.Context, value: object, show: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Answer with a value for programs, or show it to people."""
     if as_json(ctx):
         say_json(value)
     else:
-        say(text)
+        show(*args, **kwargs)
+
+
+def said(ctx: click.Context, value: object, text: str) -> None:
+    """Answer with a value for programs, or a line for people."""
+    answer(ctx, value, say, text)
+
+
+def listed(ctx: click.Context, values: Sequence[object], columns: Sequence[str], rows: Rows, empty: str = "") -> None:
+    """Answer with values for programs, or a table of them for people; `empty` says that there are none."""
+    if as_json(ctx) or values:
+        answer(ctx, values, table, columns, rows)
+    else:
+        say(empty)
 
 
 def confirm(ctx: click.Context, question: str, *, yes: bool) -> None:
@@ -138,7 +138,7 @@ def show(renderable: RenderableType) -> None:
     print("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+def table(columns: Sequence[str], rows: Rows) -> None:
     """Print rows under headings."""
     from rich.table import Table
     from rich.text import Text
@@ -149,6 +149,20 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
     for row in rows:
         made.add_row(*(Text(plain(cell)) if isinstance(cell, str) else cell for cell in row))
     show(made)
+
+
+def figures(ctx: click.Context, value: object) -> None:
+    """Answer with what was measured or counted, field by field."""
+    from msgspec import to_builtins
+
+    found = to_builtins(value)
+    answer(ctx, found, facts, [(name.replace("_", " "), _figure(it)) for name, it in found.items()])
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {it}" for name, it in value.items())
+    return "" if value is None else str(value)
 
 
 def facts(pairs: Iterable[tuple[str | Text, str | Text]]) -> None:

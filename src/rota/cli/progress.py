@@ -53,6 +53,5 @@ class Progress:
             self._bar.stop()
 
     def say(self, text: str, done: int = 0) -> None:
-        """Show how far the work has come."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=f"{self._what}: {text}", completed=done)

@@ -1,7 +1,9 @@
-"""`rota run`: list, show and explain runs; cancel and retry them."""
+"""`rota run`: list, show and explain runs; cancel and retry them; print what they printed, byte for byte into a file or
+pipe, without its escape codes on a terminal."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,11 +13,21 @@ import click
 from rota.cli.arguments import LIMIT, RUN_ID
 from rota.cli.format import arguments, count, cut, duration, key, number, reason, size, whose
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, facts, say, say_json, table
+from rota.cli.output import PlainStream, answer, as_json, coloured, facts, listed, said, say, say_json_line, table
 from rota.cli.session import Session, ask
-from rota.control import Cancellation, Explained, Reason, RunDetail, job_name
-from rota.control.shapes.runs import cancelled_shape, explained_shape, run_detail_shape, run_shape
-from rota.control.shapes.values import cause, lateness, short
+from rota.control import Reason, job_name
+from rota.control.logs import LogPiece
+from rota.control.runs import (
+    Cancellation,
+    Explained,
+    RunDetail,
+    cancelled_shape,
+    explained_shape,
+    log_shape,
+    run_detail_shape,
+    run_shape,
+)
+from rota.control.values import cause, lateness, short
 from rota.model.job import JobName
 from rota.model.plan import RunFilter
 from rota.model.run import Item, Run
@@ -52,33 +64,16 @@ def list_(ctx: click.Context, job: str | None, state: str | None, limit: int, be
         return runs, await session.control.runs.names(runs)
 
     runs, names = ask(ctx, work)
-    if as_json(ctx):
-        say_json([run_shape(it, names.get(it.job_id)) for it in runs[:limit]])
-    else:
-        _show_list(runs[:limit], names, more=len(runs) > limit)
+    shapes = [run_shape(it, names.get(it.job_id)) for it in runs[:limit]]
+    rows = (_run_row(it, whose(it, names.get(it.job_id))) for it in runs[:limit])
+    listed(ctx, shapes, ["RUN", "JOB", "STATE", "REASON", "CAUSE", "DUE", "LATE"], rows, "no runs")
+    if len(runs) > limit and not as_json(ctx):
+        say(f"there are more; go on with: --before {runs[limit - 1].id}")
 
 
-def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool) -> None:
-    if not runs:
-        say("no runs")
-        return
-    table(
-        ["RUN", "JOB", "STATE", "REASON", "CAUSE", "DUE", "LATE"],
-        [
-            (
-                str(it.id),
-                whose(it, names.get(it.job_id)),
-                coloured(it.state),
-                reason(it),
-                cause(it),
-                short(it.due_at),
-                duration(max(lateness(it), 0)),
-            )
-            for it in runs
-        ],
-    )
-    if more:
-        say(f"there are more; go on with: --before {runs[-1].id}")
+def _run_row(it: Run, name: str) -> tuple[str | Text, ...]:
+    late = duration(max(lateness(it), 0))
+    return str(it.id), name, coloured(it.state), reason(it), cause(it), short(it.due_at), late
 
 
 @click.command(cls=Command)
@@ -87,10 +82,7 @@ def _show_list(runs: Sequence[Run], names: Mapping[int, JobName], *, more: bool)
 def show(ctx: click.Context, run_id: int) -> None:
     """Show a run: its items and where they are, the attempts that are over, and its history."""
     detail = ask(ctx, lambda session: session.control.runs.detail(run_id))
-    if as_json(ctx):
-        say_json(run_detail_shape(detail))
-    else:
-        _show_run(detail)
+    answer(ctx, run_detail_shape(detail), _show_run, detail)
 
 
 def _show_run(detail: RunDetail) -> None:
@@ -183,18 +175,8 @@ def _attempt_row(it: AttemptRecord) -> tuple[str | Text, ...]:
     took = "-" if it.started_at is None else duration(max((it.ended_at - it.started_at).total_seconds(), 0))
     code = "-" if it.code is None else str(it.code)
     log = size(it.log_bytes) if it.log_bytes else "-"
-    number, outcome = str(it.attempt), coloured(it.outcome)
-    return (
-        str(it.item_id),
-        number,
-        outcome,
-        it.node or "-",
-        short(it.started_at),
-        took,
-        code,
-        log,
-        cut(it.message) or "-",
-    )
+    begun = str(it.item_id), str(it.attempt), coloured(it.outcome), it.node or "-", short(it.started_at)
+    return *begun, took, code, log, cut(it.message) or "-"
 
 
 def _say_more(number: int, noun: str) -> None:
@@ -215,15 +197,12 @@ def explain(ctx: click.Context, run_id: int) -> None:
 
     Of a run that has failed: why."""
     told = ask(ctx, lambda session: session.control.runs.explain(run_id))
-    if as_json(ctx):
-        say_json(explained_shape(told))
-        return
-    facts([("run", str(run_id)), ("state", coloured(told.run.state))])
-    say()
-    _show_reasons(told)
+    answer(ctx, explained_shape(told), _show_reasons, told)
 
 
 def _show_reasons(told: Explained) -> None:
+    facts([("run", str(told.run.id)), ("state", coloured(told.run.state))])
+    say()
     if not told.reasons:
         say("none of its items is live; the run ends in a moment")
         return
@@ -252,12 +231,9 @@ def cancel(ctx: click.Context, run_ids: tuple[int, ...]) -> None:
         return done, await session.control.runs.names(done.runs)
 
     cancelled, names = ask(ctx, work)
-    if as_json(ctx):
-        say_json(cancelled_shape(cancelled, names))
-        return
-    for run in cancelled.runs:
-        say(f"run {run.id} ({whose(run, names.get(run.job_id))}) is {_standing(run)}")
-    say(f"{count(cancelled.done.ended, 'item')} cancelled, {cancelled.done.asked} asked to stop")
+    lines = [f"run {it.id} ({whose(it, names.get(it.job_id))}) is {_standing(it)}" for it in cancelled.runs]
+    lines.append(f"{count(cancelled.done.ended, 'item')} cancelled, {cancelled.done.asked} asked to stop")
+    said(ctx, cancelled_shape(cancelled, names), "\n".join(lines))
 
 
 def _standing(run: Run) -> str:
@@ -276,8 +252,85 @@ def retry(ctx: click.Context, run_id: int, same_version: bool) -> None:
         return run, await session.control.runs.names([run])
 
     run, names = ask(ctx, work)
-    if as_json(ctx):
-        say_json(run_shape(run, names[run.job_id]))
-    else:
-        why = f": {run.reason}" if run.reason else ""
-        say(f"run {run.id} of {names[run.job_id]} (version {run.version}) is {run.state}{why}; it repeats run {run_id}")
+    name, why = names[run.job_id], f": {run.reason}" if run.reason else ""
+    text = f"run {run.id} of {name} (version {run.version}) is {run.state}{why}; it repeats run {run_id}"
+    said(ctx, run_shape(run, name), text)
+
+
+@click.command(cls=Command)
+@click.argument("run_id", metavar="ID", type=RUN_ID)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the attempt has ended.")
+@click.option("--item", metavar="N", type=click.IntRange(0, 10_000), help="Only the item at this place, from 0.")
+@click.option("--attempt", metavar="N", type=click.IntRange(1, 1_000_000), help="This attempt. [default: the latest]")
+@click.pass_context
+def logs(ctx: click.Context, run_id: int, follow: bool, item: int | None, attempt: int | None) -> None:
+    """Print what a run printed, as it was printed; a terminal gets no colours and no other escape codes of it. Where
+    output was lost, a line in brackets says so.
+
+    With --json every line is an object: item, attempt, offset, and the bytes as text or, if they are none, as base64.
+    """
+    show = _JsonPrinter() if as_json(ctx) else _Printer()
+
+    async def work(session: Session) -> None:
+        said = False
+        async for piece in session.control.logs.read(run_id, item=item, attempt=attempt, follow=follow):
+            show(piece)
+            said = True
+        show.close()
+        if not said and not as_json(ctx):
+            say("[nothing was printed]", file=sys.stderr)
+
+    ask(ctx, work)
+
+
+class _Printer:
+    """Writes bytes as they are, to a terminal as plain text; where there are several items, each under a heading."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+        self._terminal = PlainStream() if sys.stdout.isatty() else None
+
+    def close(self) -> None:
+        """Write what was kept back because it might have gone on."""
+        if self._terminal is not None:
+            sys.stdout.write(self._terminal.close())
+            sys.stdout.flush()
+
+    def __call__(self, piece: LogPiece) -> None:
+        if self._last != piece.item.id:
+            self.close()
+        if piece.of > 1 and self._last != piece.item.id:
+            item = f"item {piece.item.id} {number(piece.item)}".rstrip()
+            say(f"[{item}, attempt {piece.attempt or '-'}]", flush=True)
+        self._last = piece.item.id
+        if piece.data:
+            self._write(piece.data)
+        if piece.note or piece.why:
+            self.close()
+        if piece.note and piece.attempt:
+            say(f"\n{piece.note}", flush=True)
+        elif piece.note:
+            self._say(piece.note)
+        if piece.why:
+            self._say(piece.why)
+
+    def _write(self, data: bytes) -> None:
+        if self._terminal is not None:
+            sys.stdout.write(self._terminal.feed(data))
+        else:
+            sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+    def _say(self, text: str) -> None:
+        sys.stdout.flush()
+        say(text, file=sys.stderr, flush=True)
+
+
+class _JsonPrinter:
+    """Writes one object for each piece."""
+
+    def close(self) -> None:
+        """Nothing is kept back."""
+
+    def __call__(self, piece: LogPiece) -> None:
+        say_json_line(log_shape(piece))

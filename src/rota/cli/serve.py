@@ -52,13 +52,11 @@ class Stopping:
         """What must be tidied up even when the process ends at once."""
 
     def listen(self) -> None:
-        """Stop this process at SIGINT or SIGTERM."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled)
 
     def after(self, seconds: float) -> None:
-        """Stop after so long."""
         asyncio.get_running_loop().call_later(seconds, self.stop)
 
     def then(self, callback: Callable[[], None]) -> None:
@@ -101,7 +99,6 @@ def tally(host: NodeProcess) -> str:
 
 
 def waiting_for(in_hand: Collection[Attempt]) -> str:
-    """Describe what a node that was told to stop waits for."""
     runs = sorted({(it.run_id, it.spec.name) for it in in_hand})
     shown = ", ".join(f"run {run_id} ({name})" if name else f"run {run_id}" for run_id, name in runs[:NAMED_MAX])
     more = f" and {len(runs) - NAMED_MAX} more" if len(runs) > NAMED_MAX else ""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from rota.cli.lazy import Group
-from rota.cli.output import as_json, facts, say, say_json, table
+from rota.cli.output import as_json, figures, say, say_json, table
 from rota.cli.progress import Progress
 from rota.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rota.sim.plan import Scenario
     from rota.sim.scale import Moved
-    from rota.sim.verdict import Case, Sum, Verdict
+    from rota.sim.verdict import Case, Verdict
 
 SHOWN_MAX = 5
 """How many failing seeds are shown with their smallest plans: each costs some dozens of simulations."""
@@ -122,21 +122,11 @@ def _many(ctx: click.Context, cases: Iterator[Case], wanted: int, processes: int
         count = processes or processors()
         found = verdicts(cases, wanted, count, lambda done: bar.say(f"{done} of {wanted}", done))
     total = summed(found, clock.monotonic() - began_s)
-    _say(ctx, total)
+    figures(ctx, total)
     failing = [it for it in found if it.violations]
     for it in failing:
         _explain(it, shrink=it in failing[:SHOWN_MAX])
     return int(bool(failing))
-
-
-def _say(ctx: click.Context, total: Sum) -> None:
-    from msgspec import to_builtins
-
-    figures = to_builtins(total)
-    if as_json(ctx):
-        say_json(figures)
-    else:
-        facts([(name.replace("_", " "), str(value)) for name, value in figures.items()])
 
 
 def _explain(it: Verdict, *, shrink: bool) -> None:
@@ -154,7 +144,6 @@ def _explain(it: Verdict, *, shrink: bool) -> None:
 
 
 def _places(text: str, count: int) -> list[int]:
-    """Read the positions of faults in a plan."""
     words = [] if text in ("", "none") else text.split(",")
     wrong = [word for word in words if not word.isascii() or not word.isdigit() or int(word) >= count]
     if wrong:

@@ -91,7 +91,7 @@ async def run_up(config: Config, path: str, seconds: float | None, lines: deque[
 async def _apply(session: Session, path: str) -> None:
     from rota.cli.progress import patiently
     from rota.cli.serve import log
-    from rota.control import sources_of
+    from rota.control.jobs import sources_of
 
     loaded = await patiently(
         session.clock, "loading definitions", session.control.jobs.load([path], session.config.definitions.repository)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -18,14 +18,13 @@ from rota.cli.output import coloured, say
 from rota.cli.serve import Stopping
 from rota.cli.session import Session
 from rota.control.runs import as_seen
-from rota.control.shapes.values import cause as cause_of
-from rota.control.shapes.values import lateness, trigger
+from rota.control.values import cause as cause_of
+from rota.control.values import lateness, trigger
 from rota.core.masking import without_passwords
 from rota.errors import StoreUnavailable
 from rota.model.job import Job, JobName
 from rota.model.plan import JobFilter, RunFilter
 from rota.model.run import Run
-from rota.model.value import Value
 
 READ_S = 1.0
 DRAW_S = 0.25
@@ -39,22 +38,20 @@ FRAME = 9
 
 
 class Picture(NamedTuple):
-    """The facts that the live view shows."""
-
     store: str
     node: str
     path: str
-    up_s: float
     now: datetime
-    trouble: str
-    jobs: Sequence[Job]
-    jobs_more: bool
-    runs: Sequence[Run]
-    names: Mapping[int, JobName]
-    last: Mapping[int, Run | None]
-    tally: str
-    lines: Sequence[str]
-    ended: bool
+    names: dict[int, JobName]
+    last: dict[int, Run | None]
+    up_s: float = 0.0
+    trouble: str = ""
+    jobs: Sequence[Job] = ()
+    jobs_more: bool = False
+    runs: Sequence[Run] = ()
+    tally: str = ""
+    lines: Sequence[str] = ()
+    ended: bool = False
 
 
 def render(seen: Picture, width: int, height: int) -> RenderableType:
@@ -179,15 +176,6 @@ def _table() -> Table:
     return Table(box=None, expand=True, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
 
 
-class _Snapshot(Value, frozen=True, kw_only=True):
-    """The result of one read of the store."""
-
-    now: datetime
-    at: float
-    jobs: tuple[Job, ...] = ()
-    runs: tuple[Run, ...] = ()
-
-
 class Watch:
     """The live view of an embedded node."""
 
@@ -197,13 +185,11 @@ class Watch:
         self._session = session
         self._stopping = stopping
         self._tally = tally
-        self._path = path
-        self._since = session.clock.monotonic()
+        self._since = self._read_s = session.clock.monotonic()
         self._lines = lines
-        self._reading: _Snapshot | None = None
-        self._trouble = ""
-        self._names: dict[int, JobName] = {}
-        self._last: dict[int, Run | None] = {}
+        url = without_passwords(session.config.store.url)
+        self._read_picture = Picture(url, session.config.node.name, path, session.clock.wall(), {}, {})
+        """As it was at the last reading of the store, at `_read_s`."""
         self._told: list[str] = []
         self._is_closed = False
 
@@ -234,41 +220,28 @@ class Watch:
             say(text, file=sys.stderr)
 
     async def _read(self) -> None:
-        store, control = self._session.store, self._session.control
+        store, control, was = self._session.store, self._session.control, self._read_picture
+        names, last = was.names, was.last
         try:
             now = await store.now()
-            at = self._session.clock.monotonic()
+            read_s = self._session.clock.monotonic()
             jobs = await store.jobs(JobFilter(limit=JOBS_MAX))
             runs = await as_seen(store, await store.runs(RunFilter(limit=RUNS_MAX)))
-            self._names |= {job.id: job.definition.full_name for job in jobs}
-            if any(run.job_id and run.job_id not in self._names for run in runs):
-                self._names |= await control.runs.names(runs)
-            self._last |= {run.job_id: run for run in reversed(runs)}
-            for job in [job for job in jobs if job.id not in self._last][:LOOKUPS_MAX]:
+            names |= {job.id: job.definition.full_name for job in jobs}
+            if any(run.job_id and run.job_id not in names for run in runs):
+                names |= await control.runs.names(runs)
+            last |= {run.job_id: run for run in reversed(runs)}
+            for job in [job for job in jobs if job.id not in last][:LOOKUPS_MAX]:
                 found = await as_seen(store, await store.runs(RunFilter(job=job.definition.full_name, limit=1)))
-                self._last[job.id] = found[0] if found else None
+                last[job.id] = found[0] if found else None
         except StoreUnavailable as fault:
-            self._trouble = str(fault)
+            self._read_picture = was._replace(trouble=without_passwords(str(fault)))
             return
-        self._trouble = ""
-        self._reading = _Snapshot(now=now, at=at, jobs=jobs, runs=runs)
+        more = len(jobs) == JOBS_MAX
+        self._read_picture = was._replace(now=now, trouble="", jobs=jobs, jobs_more=more, runs=runs)
+        self._read_s = read_s
 
     def _seen(self, *, ended: bool = False) -> Picture:
-        elapsed = self._session.clock.monotonic()
-        read = self._reading or _Snapshot(now=self._session.clock.wall(), at=elapsed)
-        return Picture(
-            store=without_passwords(self._session.config.store.url),
-            node=self._session.config.node.name,
-            path=self._path,
-            up_s=elapsed - self._since,
-            now=read.now + timedelta(seconds=elapsed - read.at),
-            trouble=without_passwords(self._trouble),
-            jobs=read.jobs,
-            jobs_more=len(read.jobs) == JOBS_MAX,
-            runs=read.runs,
-            names=self._names,
-            last=self._last,
-            tally=self._tally(),
-            lines=tuple(self._lines),
-            ended=ended,
-        )
+        elapsed, read = self._session.clock.monotonic(), self._read_picture
+        now, up_s = read.now + timedelta(seconds=elapsed - self._read_s), elapsed - self._since
+        return read._replace(now=now, up_s=up_s, tally=self._tally(), lines=tuple(self._lines), ended=ended)

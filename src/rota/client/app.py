@@ -22,13 +22,12 @@ from rota.definitions.display import shown
 from rota.definitions.job import define
 from rota.definitions.report import Report
 from rota.errors import InvalidInput, Problem
-from rota.model.alarm import JobAlarm
 from rota.model.job import Definition, JobName, app_source, handler_name
 from rota.model.listener import app_name, listener_name
 
 if TYPE_CHECKING:
     from rota.client.client import Client
-    from rota.control import Answer, Assigned
+    from rota.control.assigning import Answer, Assigned
     from rota.model.work import Limit
 
 STORE_MAX = 2000
@@ -67,10 +66,10 @@ class App:
         store: str | None = None,
         alarms: Sequence[AlarmOptions] = (),
     ) -> None:
-        self._alarms = _told(alarms)
-        self._name = None if name is None else _name("name", name)
-        self._tenant = _name("tenant", tenant)
-        self._project = _name("project", project)
+        self._alarms = fields.one("alarms", job_alarms, alarms)
+        self._name = None if name is None else fields.one("name", fields.name, name)
+        self._tenant = fields.one("tenant", fields.name, tenant)
+        self._project = fields.one("project", fields.name, project)
         self._store = None if store is None else _url(store)
         self._calendars: dict[str, dict[str, Any]] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
@@ -233,8 +232,10 @@ class App:
         data = dict(options)
         name = data.pop("name", getattr(function, "__name__", None))
         report = Report()
-        for field, reason in [*self._refusals(name, function), *same_words(data)]:
-            report.add((_text(name), field), reason)
+        refusals = {"name": self._name_refusal(name), "function": GENERATOR if _is_generator(function) else None}
+        for field, reason in [*refusals.items(), *same_words(data)]:
+            if reason is not None:
+                report.add((_text(name), field), reason)
         definition = self._define(_text(name), data, self._declared(None, Report()), report)
         report.raise_if_any()
         assert definition is not None, "a task is defined, or there is a problem"
@@ -242,14 +243,6 @@ class App:
         self._jobs[definition.name] = copy.deepcopy(data)
         self._handlers[definition.name] = function
         return definition.name
-
-    def _refusals(self, name: object, function: Callable[..., object]) -> list[tuple[str, str]]:
-        found = []
-        if (reason := self._name_refusal(name)) is not None:
-            found.append(("name", reason))
-        if _is_generator(function):
-            found.append(("function", GENERATOR))
-        return found
 
     def _listen(self, kind: str, function: Function) -> Function:
         if not callable(function):
@@ -329,20 +322,6 @@ def _url(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > STORE_MAX or not is_plain(value):
         raise InvalidInput.of("store", f"must be a URL of at most {STORE_MAX} characters, like sqlite:///rota.db")
     return str(value)
-
-
-def _told(value: object) -> tuple[JobAlarm, ...]:
-    try:
-        return job_alarms(value)
-    except ValueError as error:
-        raise InvalidInput.of("alarms", str(error)) from None
-
-
-def _name(field: str, value: object) -> str:
-    try:
-        return fields.name(value)
-    except ValueError as error:
-        raise InvalidInput.of(field, str(error)) from None
 
 
 def _text(name: object) -> str:

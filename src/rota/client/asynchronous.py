@@ -10,20 +10,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from rota.client.view import RunView, seen
-from rota.control import (
-    KEEP,
-    Answer,
-    AnyRate,
-    Assigned,
-    Cancellation,
-    Control,
-    Explained,
-    Keep,
-    QuotaState,
-    Removed,
-    Results,
-)
+from rota.control import Control
 from rota.control import job_name as name_of
+from rota.control.assigning import Answer, Assigned
+from rota.control.calling import Results
+from rota.control.limits import KEEP, AnyRate, Keep, QuotaState, Removed
+from rota.control.runs import Cancellation, Explained
 from rota.definitions.display import one_line
 from rota.errors import NotFound, Refused, RotaError, StoreRefused
 from rota.model.job import JobName

@@ -12,7 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rota.client.asynchronous import AsyncClient
-from rota.control import Assigned
+from rota.control.assigning import Assigned
 from rota.model.job import JobName
 from rota.model.run import Item
 

@@ -57,7 +57,6 @@ def read(file: str, today: date) -> Loaded:
 
 
 def run(file: str) -> ModuleType:
-    """Run the code of a file."""
     spec = importlib.util.spec_from_file_location(MODULE, file)
     if spec is None or spec.loader is None:
         raise ValueError("its name must end in .py")

@@ -113,16 +113,6 @@ def enter_alone(source: Source | None) -> None:
     _here.set(source)
 
 
-class Cursor(Protocol):
-    """What is used of a DB-API cursor."""
-
-    rowcount: int
-
-    def execute(self, operation: str, parameters: Any, /) -> Any: ...
-    def fetchone(self) -> Any: ...
-    def close(self) -> Any: ...
-
-
 class FencedConnection(Protocol):
     """What is used of a DB-API connection."""
 
@@ -162,12 +152,12 @@ def fence(connection: FencedConnection, key: str | None = None) -> None:
         cursor.close()
 
 
-def _passed(cursor: Cursor, mark: str, key: str, token: int) -> bool:
+def _passed(cursor: Any, mark: str, key: str, token: int) -> bool:
     cursor.execute(_marked(_UPSERT, mark), (key, token))
-    return cursor.rowcount == 1
+    return bool(cursor.rowcount == 1)
 
 
-def _passed_mysql(cursor: Cursor, mark: str, key: str, token: int) -> bool:
+def _passed_mysql(cursor: Any, mark: str, key: str, token: int) -> bool:
     """Two statements, as the first does not tell whether it changed anything. The row stays locked between them, and
     the second reads what is there now, not what the transaction saw when it began."""
     cursor.execute(_marked(_MYSQL_UPSERT, mark), (key, token))

@@ -18,21 +18,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
+from rota import config
 from rota.client.context import enter
-from rota.config import (
-    Config,
-    CoordinatorConfig,
-    DefinitionsConfig,
-    DispatchConfig,
-    ExecutorConfig,
-    LeaseConfig,
-    LogsConfig,
-    NodeConfig,
-    PlacementConfig,
-    RetentionConfig,
-    SchedulerConfig,
-    StoreConfig,
-)
 from rota.control import Control
 from rota.execution.kinds.python import PythonKind
 from rota.execution.kinds.registry import KINDS
@@ -45,7 +32,7 @@ from rota.loops.identity import Identity
 from rota.loops.loop import Loop
 from rota.model.listener import is_listener
 from rota.model.node import Place
-from rota.model.run import TRACEBACK, Item
+from rota.model.run import TRACEBACK
 from rota.model.states import Outcome
 from rota.model.value import encode
 from rota.model.work import Attempt, AttemptEnd
@@ -118,7 +105,7 @@ class InlineRunner:
     def _begin(self, attempt: Attempt, started_s: float) -> None:
         item = _item(attempt)
         try:
-            value = self._called(attempt, item)
+            value = self._called(item)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
             self._end(attempt, self._failed(item, error), started_s)
             return
@@ -127,7 +114,7 @@ class InlineRunner:
         else:
             self._end(attempt, self._returned(item, value), started_s)
 
-    def _called(self, attempt: Attempt, item: WorkerItem) -> Any:
+    def _called(self, item: WorkerItem) -> Any:
         caller = call.Caller(self._function(item.task), listens=is_listener(item.task.what))
         arguments = {} if caller.listens else caller.arguments(item)
         enter(item.context)
@@ -207,8 +194,8 @@ def nobody_running() -> Iterator[None]:
 
 def _item(attempt: Attempt) -> WorkerItem:
     """An attempt as workers see it. The item's id is its number here."""
-    config = attempt.spec.config
-    what = str(config.get("listener") or config.get("handler") or config.get("function") or "")
+    told = attempt.spec.config
+    what = str(told.get("listener") or told.get("handler") or told.get("function") or "")
     task = WorkerTask(0, attempt.spec.name, attempt.spec.tenant, attempt.spec.task, attempt.spec.runner, what)
     return WorkerItem(order_of(attempt, attempt.item_id, 0), task)
 
@@ -278,7 +265,6 @@ class Engine:
         self._loop.close()
 
     async def start(self) -> None:
-        """Join, and begin."""
         await self._runner.open(self._node.in_hand)
         await self._node.member.once()
         self._tasks = [asyncio.ensure_future(loop.run()) for loop in self._loops]
@@ -299,13 +285,9 @@ class Engine:
         self._changed.clear()
         await self._changed.wait()
 
-    def raised(self, items: Sequence[Item]) -> BaseException | None:
+    def raised(self, *item_ids: int) -> BaseException | None:
         """What the function of one of these items raised last."""
-        return next((self._runner.raised[item.id] for item in items if item.id in self._runner.raised), None)
-
-    def raised_by(self, item_id: int) -> BaseException | None:
-        """What the function of an item raised last."""
-        return self._runner.raised.get(item_id)
+        return next((self._runner.raised[it] for it in item_ids if it in self._runner.raised), None)
 
     def _watch_outside(self) -> None:
         """Items that are finished from outside can run out of time: from now on somebody looks."""
@@ -315,17 +297,17 @@ class Engine:
             self._tasks.append(asyncio.ensure_future(expirer.run()))
 
 
-def _config(seats: int) -> Config:
-    return Config(
-        store=StoreConfig(url="memory:", may_forget=True),
-        node=NodeConfig(name=NAME),
-        coordinator=CoordinatorConfig(),
-        placement=PlacementConfig(kind="none"),
-        scheduler=SchedulerConfig(look_s=LOOK_S),
-        lease=LeaseConfig(lease_s=FOR_EVER_S),
-        dispatch=DispatchConfig(idle_s=FOR_EVER_S),
-        executor=ExecutorConfig(seats=seats),
-        retention=RetentionConfig(),
-        logs=LogsConfig(),
-        definitions=DefinitionsConfig(path="", watch_s=LOOK_S, sweep_s=LOOK_S),
+def _config(seats: int) -> config.Config:
+    return config.Config(
+        store=config.StoreConfig(url="memory:", may_forget=True),
+        node=config.NodeConfig(name=NAME),
+        coordinator=config.CoordinatorConfig(),
+        placement=config.PlacementConfig(kind="none"),
+        scheduler=config.SchedulerConfig(look_s=LOOK_S),
+        lease=config.LeaseConfig(lease_s=FOR_EVER_S),
+        dispatch=config.DispatchConfig(idle_s=FOR_EVER_S),
+        executor=config.ExecutorConfig(seats=seats),
+        retention=config.RetentionConfig(),
+        logs=config.LogsConfig(),
+        definitions=config.DefinitionsConfig(path="", watch_s=LOOK_S, sweep_s=LOOK_S),
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rota.client.app import App
     from rota.client.client import Client
     from rota.client.view import RunView
-    from rota.control import Assigned
+    from rota.control.assigning import Assigned
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,9 +97,6 @@ class MapHandle(Sequence[Handle[R]]):
 
     def __len__(self) -> int:
         return len(self._handles)
-
-    def __iter__(self) -> Iterator[Handle[R]]:
-        return iter(self._handles)
 
     def __repr__(self) -> str:
         return f"<MapHandle of {len(self)} calls, run {self.id}>"
@@ -254,20 +251,11 @@ def _bare(signature: inspect.Signature) -> inspect.Signature:
 
 
 def _sendable(named: Mapping[str, Any]) -> dict[str, Json]:
+    from rota.definitions import fields
     from rota.definitions.params import json, params
 
-    problems = []
-    for name, value in named.items():
-        try:
-            json(_plain(value))
-        except ValueError as error:
-            problems.append(Problem(name, str(error)))
-    if problems:
-        raise InvalidInput(problems)
-    try:
-        return params({name: _plain(value) for name, value in named.items()})
-    except ValueError as error:
-        raise InvalidInput.of("arguments", str(error)) from None
+    plain = fields.checked(named, dict.fromkeys(named, lambda value: json(_plain(value))))
+    return fields.one("arguments", params, plain)
 
 
 def _plain(value: Any) -> Any:

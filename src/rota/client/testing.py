@@ -132,7 +132,7 @@ class Kit:
         if run.state is RunState.SUCCEEDED:
             return seen(detail).result
         reason = seen(detail).message or (f"({run.reason})" if run.reason else "")
-        raise RunFailed(f"{name} {run.state}: {reason}") from self._engine.raised(detail.items)
+        raise RunFailed(f"{name} {run.state}: {reason}") from self._engine.raised(*(it.id for it in detail.items))
 
     async def _found(self, run_id: int) -> Run:
         run = await self._engine.store.run(run_id)
@@ -150,7 +150,6 @@ class Kit:
 
 
 def _coming(job: Job, now: datetime, until: datetime) -> Iterator[datetime]:
-    """The instants of a job after now."""
     after, pending = now, job.pending
     if pending is None or pending.due_at > until:
         return
@@ -181,7 +180,7 @@ class _KitClient(Client):
         return super().wait(run_id, item_ids, PATIENCE_S if timeout is None else timeout, what=what)
 
     def raised(self, item_id: int) -> BaseException | None:
-        return self._engine.raised_by(item_id)
+        return self._engine.raised(item_id)
 
     async def _ask_async(self, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
         return await self._asked(question) if self._engine.is_running else self._ask(question)
@@ -205,7 +204,6 @@ def kit(*apps: App, now: datetime | str = START, seats: int = 16) -> Kit:
 
 
 def _instant(field: str, value: datetime | str) -> datetime:
-    """Read an instant with an offset."""
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         if moment.utcoffset() is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from rota.control import RunDetail
+from rota.control.runs import RunDetail
 from rota.model.run import Item
 from rota.model.states import ItemState, RunState, SkipReason
 from rota.model.value import Json, Value, decode

@@ -5,20 +5,18 @@ Every request may be repeated. One whose answer was lost is repeated here.
 
 from __future__ import annotations
 
-from rota.control.alarms import AlarmControl, RuleState
-from rota.control.assigning import Answer, AssignControl, Assigned, AssignedItem
-from rota.control.calling import CallControl, Results
-from rota.control.cluster import ClusterControl, Released, Transfer
+from rota.control.alarms import AlarmControl
+from rota.control.assigning import AssignControl
+from rota.control.calling import CallControl
+from rota.control.cluster import ClusterControl, HoldControl
 from rota.control.doctor import DoctorControl
 from rota.control.dump import DumpControl
-from rota.control.holding import HoldControl
-from rota.control.jobs import Action, JobControl, sources_of
-from rota.control.limits import KEEP, AnyRate, Keep, LimitControl, QuotaState, Removed
-from rota.control.logs import LogControl, LogPiece
-from rota.control.nodes import Load, NodeControl
+from rota.control.jobs import JobControl
+from rota.control.limits import LimitControl
+from rota.control.logs import LogControl
+from rota.control.nodes import NodeControl
 from rota.control.patience import patient
-from rota.control.runs import Cancellation, Explained, RunControl, RunDetail
-from rota.control.survey import ClusterSurvey
+from rota.control.runs import RunControl
 from rota.core.cluster import ClusterFacts, Rebalance, Shift
 from rota.core.explain import Reason
 from rota.core.findings import Finding, Severity
@@ -26,38 +24,7 @@ from rota.model.job import JobName
 from rota.model.work import Rate
 from rota.ports import Clock, Coordinator, LogStore, Store
 
-__all__ = [
-    "CAP_MAX",
-    "KEEP",
-    "Action",
-    "Answer",
-    "AnyRate",
-    "Assigned",
-    "AssignedItem",
-    "Cancellation",
-    "ClusterFacts",
-    "Control",
-    "Explained",
-    "Finding",
-    "Keep",
-    "Load",
-    "LogPiece",
-    "QuotaState",
-    "Reason",
-    "Rebalance",
-    "Released",
-    "Removed",
-    "Results",
-    "RuleState",
-    "RunDetail",
-    "Severity",
-    "Shift",
-    "Transfer",
-    "job_name",
-    "rate_from",
-    "sources_of",
-    "strict_json",
-]
+__all__ = ["ClusterFacts", "Control", "Finding", "Reason", "Rebalance", "Severity", "Shift"]
 
 CAP_MAX = 1_000_000
 
@@ -70,19 +37,19 @@ class Control:
         self, store: Store, clock: Clock, logs: LogStore | None = None, coordinator: Coordinator | None = None
     ) -> None:
         store = patient(store, clock)
-        survey = ClusterSurvey(store, None if coordinator is None else patient(coordinator, clock))
+        coordinator = None if coordinator is None else patient(coordinator, clock)
         self.alarms = AlarmControl(store, clock)
         self.jobs = JobControl(store, clock, self.alarms)
-        self.runs = RunControl(store)
+        self.runs = RunControl(store, clock)
         self.logs = LogControl(store, clock, logs)
         self.assignments = AssignControl(store, clock)
         self.calls = CallControl(store, clock, self.assignments)
-        self.limits = LimitControl(store)
-        self.holds = HoldControl(store)
-        self.nodes = NodeControl(store, clock, survey)
-        self.cluster = ClusterControl(store, clock, survey)
-        self.doctor = DoctorControl(store, clock, survey)
-        self.dump = DumpControl(store, survey)
+        self.limits = LimitControl(store, clock)
+        self.holds = HoldControl(store, clock)
+        self.nodes = NodeControl(store, clock, coordinator)
+        self.cluster = ClusterControl(store, clock, coordinator)
+        self.doctor = DoctorControl(store, clock, coordinator)
+        self.dump = DumpControl(store, clock, coordinator)
 
 
 def job_name(text: str) -> JobName:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rota.alarms.rules import message
+from rota.control.patience import Family
+from rota.control.values import Shape, fields_of
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.alarm import CLUSTER, LATE_S, MERGE_S, Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Delivery
 from rota.model.job import Definition, JobName, job_scope
 from rota.model.value import digest
-from rota.ports import Clock, Courier, Store
+from rota.ports import Courier
 from rota.transactions.alarms import remove_alarm_rule, set_alarm_rule
 
 LATEST_MAX = 1000
@@ -26,13 +28,7 @@ class RuleState(NamedTuple):
     last: Delivery | None = None
 
 
-class AlarmControl:
-    """What may be asked about alarms."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
+class AlarmControl(Family):
     async def set(
         self,
         channel: str,
@@ -67,7 +63,6 @@ class AlarmControl:
         return await self._store.transact(set_alarm_rule, rule)
 
     async def states(self) -> list[RuleState]:
-        """Return every rule with the state of its deliveries."""
         rules = await self._store.alarm_rules()
         latest = (await self._store.deliveries(pending=False, limit=LATEST_MAX)).deliveries
         return [_state(rule, [it for it in latest if it.rule == rule.name]) for rule in rules]
@@ -109,16 +104,18 @@ class AlarmControl:
             await self._store.transact(remove_alarm_rule, name)
 
     async def _refuse_defined(self, name: str) -> None:
-        rules = {rule.name: rule for rule in await self._store.alarm_rules()}
-        if name in rules and rules[name].defined:
-            job = rules[name].scope.removeprefix("job/")
+        rule = (await self._by_name()).get(name)
+        if rule is not None and rule.defined:
+            job = rule.scope.removeprefix("job/")
             raise Refused(f"the rule {name} belongs to the definition of the job {job}; change its alarms there")
 
     async def _rule(self, name: str) -> AlarmRule:
-        rules = {rule.name: rule for rule in await self._store.alarm_rules()}
-        if name not in rules:
+        if (rule := (await self._by_name()).get(name)) is None:
             raise NotFound(f"there is no alarm rule {name}; see: rota alarm list")
-        return rules[name]
+        return rule
+
+    async def _by_name(self) -> dict[str, AlarmRule]:
+        return {rule.name: rule for rule in await self._store.alarm_rules()}
 
     async def _signed(self, rule: AlarmRule) -> AlarmRule:
         """A channel that signs, as webhooks do, always has a secret."""
@@ -126,8 +123,8 @@ class AlarmControl:
 
         if rule.channel.secret or not is_signed(rule.channel.kind):
             return rule
-        known = {it.name: it.channel for it in await self._store.alarm_rules()}.get(rule.name)
-        secret = known.secret if known is not None and known.secret else self._clock.token()
+        known = (await self._by_name()).get(rule.name, rule)
+        secret = known.channel.secret or self._clock.token()
         return msgspec.structs.replace(rule, channel=msgspec.structs.replace(rule.channel, secret=secret))
 
 
@@ -139,7 +136,6 @@ def _same_rule(wanted: AlarmRule, known: AlarmRule) -> bool:
 
 
 def _own_name(scope: str, channel: Channel) -> str:
-    """Return the name of a rule that was set without one."""
     bare = AlarmRule(name="", scope=scope, channel=msgspec.structs.replace(channel, secret=""))
     return f"{channel.kind}-{digest(bare)[:8]}"
 
@@ -147,3 +143,28 @@ def _own_name(scope: str, channel: Channel) -> str:
 def _state(rule: AlarmRule, theirs: Sequence[Delivery]) -> RuleState:
     tried = [it for it in theirs if it.answer]
     return RuleState(rule, sum(it.ended_at is None for it in theirs), tried[0] if tried else None)
+
+
+def rule_shape(it: RuleState) -> Shape:
+    rule, last = it.rule, it.last
+    return {
+        **fields_of(rule, "name", "scope", "kinds"),
+        "channel": str(rule.channel.kind),
+        "to": list(rule.channel.to),
+        **fields_of(rule, "merge_s", "late_s", "since_at"),
+        "pending": it.pending,
+        "last": None if last is None else delivery_shape(last),
+    }
+
+
+def delivery_shape(it: Delivery) -> Shape:
+    return fields_of(it, "rule", "tries", "arrived", "answer", "ended_at")
+
+
+def alarm_shape(it: Alarm, told: Iterable[Delivery]) -> Shape:
+    return {
+        **fields_of(it, "key", "kind", "at", "scope", "text"),
+        "open": it.is_open,
+        "run": it.run_id,
+        "told": [delivery_shape(one) for one in told],
+    }

@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rota.control.patience import Family
 from rota.core.advance import Advance
 from rota.core.notice import notices
 from rota.core.retry import after
 from rota.errors import InvalidInput, Refused, old_name
 from rota.model.dispatch import ItemEnd
 from rota.model.moment import micros
-from rota.model.run import Item
 from rota.model.states import ItemState, Outcome
 from rota.model.work import MESSAGE_MAX, RESULT_MAX, Assignment, Queued, Retry, Work, token_of
-from rota.ports import Clock, Store
 from rota.transactions.assign import assign
 from rota.transactions.finish import extend, finish
 
@@ -63,52 +62,22 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
-class AssignControl:
-    """What a client may ask."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
+class AssignControl(Family):
     async def assign(
         self,
         tenant: str,
         numbers: Sequence[str],
         infos: Sequence[Any] | None = None,
         *,
-        start_at: datetime | str | None = None,
-        end_at: datetime | str | None = None,
-        handler: str | None = None,
-        notify: Sequence[str] = (),
-        app: str | None = None,
         key: str | None = None,
-        **options: Any,
+        **given: Any,
     ) -> Assigned:
-        """Make one run of items for a tenant: they may start at `start_at` (now), and should have started, spread
-        evenly, by `end_at`. A handler does the work; without one, `on_start` is called and the client reports the end.
-
-        `notify` names the listeners that are told of timeouts and final failures; `app` whose they are, as
-        `tenant/project`: the tenant's default project unless told. `options` are those of a job: quota,
-        group, retries (0), timeout_s (120), lost_max, hold_s, concurrency, resources. The same key assigns once.
-        """
-        from rota.definitions.assignment import SHARED, assignment
+        """Make one run of items for a tenant. What else may be given: see `AsyncClient.assign`."""
+        from rota.definitions.assignment import assignment
         from rota.definitions.requests import run_key
 
-        unknown = sorted(set(options) - set(SHARED))
-        if unknown:
-            raise InvalidInput.of(unknown[0], f"is not known; known are {', '.join(SHARED)}")
-        wanted = assignment(
-            self._clock.token() if key is None else run_key(key),
-            tenant,
-            numbers,
-            infos,
-            start_at=start_at,
-            end_at=end_at,
-            handler=handler,
-            notify=notify,
-            app=app,
-            options=options,
-        )
+        own_key = self._clock.token() if key is None else run_key(key)
+        wanted = assignment(own_key, tenant, numbers, infos, **given)
         if wanted.start_at is None and wanted.end_at is not None:
             wanted = await self._from_now_on(wanted, is_repeatable=key is not None)
         must_exist = (wanted.work.tenant, wanted.work.quota) != ("default", "default")
@@ -134,12 +103,9 @@ class AssignControl:
         """Give an item that is finished from outside more time, counted from now; says until when. None: it is not
         under way any more, and nothing was changed."""
         from rota.definitions.assignment import EXTEND_S_MAX
-        from rota.definitions.fields import number
+        from rota.definitions.fields import number, one
 
-        try:
-            number(0.1, EXTEND_S_MAX, "number of seconds")(seconds)
-        except ValueError as error:
-            raise InvalidInput.of("seconds", str(error)) from None
+        one("seconds", number(0.1, EXTEND_S_MAX, "number of seconds"), seconds)
         item_id, claimed = _item_id(item), _claimed(token)
         queued = await self._under_way(item_id, claimed)
         if queued is None:
@@ -199,7 +165,8 @@ class AssignControl:
             return Answer.UNKNOWN
         ended = await self._store.attempts(items[0].run_id)
         mine = [it for it in ended if it.item_id == item_id and claimed(it.round, it.attempt)]
-        repeated = bool(mine) and mine[0].outcome is end.outcome and _same_end(items[0], end)
+        same = end.outcome is Outcome.FAILED or items[0].result == end.result
+        repeated = bool(mine) and mine[0].outcome is end.outcome and same
         return Answer.FINISHED if repeated else Answer.STALE
 
 
@@ -232,10 +199,6 @@ def _result(value: Any) -> str | None:
     if size > RESULT_MAX:
         raise InvalidInput.of("result", f"takes {size} bytes as JSON; at most {RESULT_MAX} are kept")
     return text
-
-
-def _same_end(item: Item, end: _Reported) -> bool:
-    return end.outcome is Outcome.FAILED or item.result == end.result
 
 
 def _end(queued: Queued, end: _Reported, retry: Retry, chance: float) -> ItemEnd:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rota.control.assigning import AssignControl, Assigned
+from rota.control.patience import Family
 from rota.errors import InvalidInput, NotFound, Refused, StoreUnavailable
 from rota.model.job import JobName
 from rota.model.run import Item
@@ -28,12 +29,9 @@ LONGEST_HEARD_S = 2.0
 READ_MAX = 1000
 
 
-class CallControl:
-    """What a caller of tasks may ask."""
-
+class CallControl(Family):
     def __init__(self, store: Store, clock: Clock, assignments: AssignControl) -> None:
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock)
         self._assignments = assignments
 
     async def send(self, name: JobName, call: Call, arguments: Sequence[Mapping[str, Json]]) -> Assigned:
@@ -87,13 +85,12 @@ class CallControl:
         return msgspec.structs.replace(wanted, start_at=start_at, end_at=end_at)
 
 
-class Results:
+class Results(Family):
     """Waits for the ends of items. One loop reads for all who wait: often at first, then more and more seldom; where
     the database can say that something has ended, as soon as it does."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock)
         self._waiting: dict[int, list[asyncio.Future[Item]]] = {}
         self._wake = asyncio.Event()
         self._pause_s = FIRST_S

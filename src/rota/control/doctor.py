@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from rota.control.survey import ClusterSurvey
-from rota.coordinators.recipes.notice import notify
 from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, read_repairs, write_handover
 from rota.core.cluster import ClusterFacts, stale_handovers
 from rota.core.doctor import Health, Stuck, examine, lasting, suspects
 from rota.core.explain import explain
 from rota.core.findings import Finding
-from rota.core.placement.layout import Wrong
+from rota.core.placement.layout import Wrong, wrong
 from rota.model.entry import folder_of
-from rota.model.folders import HANDOVER, REPAIRS
+from rota.model.folders import CLAIMED, HANDOVER, LASTING, REPAIRS
 from rota.model.node import Members
 from rota.model.plan import JobFilter, RunFilter
-from rota.ports import Clock, Store
 from rota.transactions.change import misplaced, place_again
 
 ITEMS_MAX = 1000
@@ -28,20 +26,13 @@ RUNS_MAX = 10
 TOPICS = ("drain", "release")
 
 
-class DoctorControl:
-    """What may be asked about the health of the cluster."""
-
-    def __init__(self, store: Store, clock: Clock, survey: ClusterSurvey) -> None:
-        self._store = store
-        self._clock = clock
-        self._survey = survey
-
+class DoctorControl(ClusterSurvey):
     async def findings(self) -> tuple[Finding, ...]:
         """Return the findings, the worst first. One that may pass by itself must still be there a session later."""
         found = examine(await self._health())
         if not any(it.passes for it in found):
             return found
-        await self._clock.sleep(self._survey.coordination.ttl_s)
+        await self._clock.sleep(self._coordination.ttl_s)
         return lasting(found, examine(await self._health()))
 
     async def repair(self) -> tuple[str, ...]:
@@ -50,19 +41,19 @@ class DoctorControl:
         done = []
         if jobs := await place_again(self._store):
             done.append(f"listed {jobs} jobs anew as wanting an owner, or not")
-        for giver, stale in stale_handovers(await self._survey.facts()).items():
+        for giver, stale in stale_handovers(await self.facts()).items():
             if await self._forget(giver, stale):
                 done.append(f"removed {len(stale)} hand-overs of {giver}")
-        for it in await self._wrong(await self._survey.facts()):
+        for it in await self._wrong(await self.facts()):
             entry = it.entry
-            if it.value is None and await self._survey.coordination.delete(entry.key, entry.version):
+            if it.value is None and await self._coordination.delete(entry.key, entry.version):
                 done.append(f"removed {entry.key} from the coordinator: {it.why}")
         for topic in TOPICS:
-            await notify(self._survey.coordination, self._clock, topic)
+            await self._notify(topic)
         return (*done, "woke every scheduler")
 
     async def _health(self) -> Health:
-        cluster = await self._survey.facts()
+        cluster = await self.facts()
         members, asked_at, answered_at = await self._timed_nodes()
         await self._read_all()
         return Health(
@@ -74,7 +65,7 @@ class DoctorControl:
             raised=await self._store.raised(),
             misplaced=await self._store.look(misplaced),
             wrong=await self._wrong(cluster),
-            repairs={entry.name: read_repairs(entry) for entry in await self._survey.entries(REPAIRS)},
+            repairs={entry.name: read_repairs(entry) for entry in await self._entries(REPAIRS)},
             stuck=await self._stuck(cluster),
             unread=dict(self._store.unread),
         )
@@ -88,7 +79,7 @@ class DoctorControl:
         under way."""
         return tuple(
             it
-            for it in await self._survey.wrong_entries()
+            for it in wrong([it for folder in ("", *LASTING, *CLAIMED) for it in await self._entries(folder)])
             if folder_of(it.entry.key) != HANDOVER or not cluster.handovers.get(it.entry.name)
         )
 
@@ -115,11 +106,11 @@ class DoctorControl:
 
     async def _forget(self, giver: str, jobs: Sequence[int]) -> bool:
         """Remove hand-overs, unless somebody writes there at the same time."""
-        entry = await self._survey.entry(handover_key(giver))
+        entry = await self._entry(handover_key(giver))
         if entry is None:
             return False
         left = {job_id: it for job_id, it in read_handover(entry).items() if job_id not in jobs}
         if left:
             value, version = write_handover(left), entry.version
-            return await self._survey.coordination.put(entry.key, value, version=version) is not None
-        return await self._survey.coordination.delete(entry.key, entry.version)
+            return await self._coordination.put(entry.key, value, version=version) is not None
+        return await self._coordination.delete(entry.key, entry.version)

@@ -11,24 +11,17 @@ from rota.control.survey import ClusterSurvey
 from rota.core.cluster import ClusterFacts
 from rota.core.masking import Mask, host_of, hosts_in
 from rota.model.node import Node
-from rota.ports import Store
 
 EVENTS_MAX = 200
 NODES_MAX = 200
 UNOWNED_MAX = 100
 
 
-class DumpControl:
-    """What may be asked about everything at once."""
-
-    def __init__(self, store: Store, survey: ClusterSurvey) -> None:
-        self._store = store
-        self._survey = survey
-
+class DumpControl(ClusterSurvey):
     async def make(self, settings: Mapping[str, object], *, hosts: Iterable[str] = ()) -> dict[str, Any]:
         """The configuration (the value of each setting), schedulers, nodes, limits, what waits and runs, and the last
         lines of the history. `hosts` are names to be masked besides those that are found."""
-        cluster = await self._survey.facts()
+        cluster = await self.facts()
         members = await self._store.nodes(gone=True)
         nodes = members.nodes[-NODES_MAX:]
         events = await self._store.events(limit=EVENTS_MAX)

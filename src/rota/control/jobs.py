@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from rota.control.alarms import AlarmControl
-from rota.control.runs import as_seen
+from rota.control.patience import Family
+from rota.control.runs import as_seen, event_shape
+from rota.control.values import Shape, fields_of, trigger
 from rota.core.define import Apply, Delete, Pause, Resume, Sources, compare
 from rota.core.fire import Fire
 from rota.core.owed import first_instant
 from rota.core.preview import Preview, preview
 from rota.core.start import Start
-from rota.errors import InvalidInput, NotFound, Problem
+from rota.errors import InvalidInput, NotFound, Problem, RotaError, StoreUnavailable, Undelivered
+from rota.model.alarm import AlarmRule, ChannelKind, Message
+from rota.model.cluster import Hold
 from rota.model.job import Definition, Job, JobName, is_own, without_repository
 from rota.model.plan import Committed, JobFilter, Rule
-from rota.model.run import Run
+from rota.model.run import Event, Run
 from rota.model.states import JobState
-from rota.ports import Clock, Store
+from rota.model.value import encode
+from rota.ports import Clock, Courier, Store
 from rota.transactions.change import change
 from rota.transactions.fire import fire
 
 if TYPE_CHECKING:
     from rota.definitions.loaded import Loaded
+
 
 CATCH_UP = timedelta(seconds=10)
 CATCH_UP_ROUNDS = 1000
@@ -44,12 +51,9 @@ class Action(NamedTuple):
     reason: str = ""
 
 
-class JobControl:
-    """What may be asked about jobs."""
-
+class JobControl(Family):
     def __init__(self, store: Store, clock: Clock, alarms: AlarmControl) -> None:
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock)
         self._alarms = alarms
 
     async def load(self, paths: Sequence[str], repository: str = "") -> Loaded:
@@ -195,8 +199,28 @@ class JobControl:
                 await self._clock.sleep(0.05)
 
 
+class JobCourier:
+    """Starts a run for each message of channel `job`, with the message as the parameter `alarm`; hands all others to
+    another courier (`ports.Courier`)."""
+
+    def __init__(self, jobs: JobControl, others: Courier) -> None:
+        self._jobs = jobs
+        self._others = others
+
+    async def send(self, rule: AlarmRule, message: Message) -> str:
+        if rule.channel.kind != ChannelKind.JOB:
+            return await self._others.send(rule, message)
+        name = JobName(*rule.channel.to[0].split("/"))
+        try:
+            run = await self._jobs.trigger(name, {"alarm": message.shape}, key=f"alarm-{message.id}")
+        except StoreUnavailable as error:
+            raise Undelivered(f"the store is out of reach: {error}") from error
+        except RotaError as error:
+            raise Undelivered(str(error)) from error
+        return f"run {run.id}"
+
+
 def sources_of(loaded: Loaded, *, take_over: bool = False, by_hand: bool = False) -> Sources:
-    """Return the source of each loaded definition."""
     covered = frozenset(loaded.covered)
     return Sources(by_name=dict(loaded.sources), covered=covered, take_over=take_over, by_hand=by_hand)
 
@@ -210,3 +234,42 @@ def _refuse_twins(definitions: Sequence[Definition]) -> None:
     twins = [name for name, count in times.items() if count > 1]
     if twins:
         raise InvalidInput([Problem(str(name), "is defined twice") for name in twins])
+
+
+def job_shape(job: Job) -> Shape:
+    made = job.definition
+    return {
+        "id": job.id,
+        "name": str(made.full_name),
+        **fields_of(made, "tenant", "project", "title"),
+        "state": str(job.state),
+        "trigger": trigger(made.schedule.rule),
+        **fields_of(job, "next_slot_at", "next_fire_at", "settled_at", "version", "revision", "digest"),
+        **fields_of(job, "created_at", "changed_at"),
+        "source": job.source or None,
+    }
+
+
+def job_detail_shape(job: Job, holds: Sequence[Hold], history: Iterable[Event]) -> Shape:
+    return {
+        **job_shape(job),
+        "held_by": list(map(str, holds)),
+        "definition": json.loads(encode(job.definition)),  # as it is stored: without fields that have their default
+        "history": [event_shape(it) for it in history],
+    }
+
+
+def applied_shape(plan: Iterable[Action], *, applied: bool, dry_run: bool) -> Shape:
+    return {"applied": applied, "dry_run": dry_run, "actions": [action_shape(it) for it in plan]}
+
+
+def action_shape(it: Action) -> Shape:
+    return {"job": str(it.name), **fields_of(it, "action", "fields", "never_due", "reason")}
+
+
+def preview_shape(it: Preview) -> Shape:
+    return {
+        **fields_of(it.instant, "slot_at", "due_at"),
+        "local_at": it.local_at.isoformat(),
+        **fields_of(it, "mark", "skipped"),
+    }

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from rota.control.patience import Family
+from rota.control.values import Shape, fields_of
 from rota.core.advance import Advance
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.plan import JobFilter
 from rota.model.work import CAPACITY, GLOBAL, Limit, Rate, quota_limit
-from rota.ports import Store
 from rota.transactions.cancel import cancel
 from rota.transactions.limits import set_limits
 
@@ -49,12 +50,7 @@ class Removed(NamedTuple):
     asked: int = 0
 
 
-class LimitControl:
-    """What may be asked about limits."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
+class LimitControl(Family):
     async def set_capacity(self, cap: int) -> Limit:
         """Set how many items may execute at a time in the whole cluster. If more run, nothing starts until fewer do."""
         return await self._set(GLOBAL, {"cap": cap})
@@ -72,23 +68,16 @@ class LimitControl:
         _check_names(tenant=tenant, quota=quota)
         return await self._set(quota_limit(tenant, quota), {"cap": cap, "weight": weight, "rate": rate})
 
-    async def set_resource(self, name: str, *, cap: int | Keep | None = KEEP, rate: AnyRate | Keep = KEEP) -> Limit:
-        """Limit what executes at a time, or starts, of all items that name this resource."""
-        _check_names(resource=name)
-        return await self._set(f"resource:{name}", {"cap": cap, "rate": rate})
-
     async def set(self, name: str, *, cap: int | Keep | None = KEEP, rate: AnyRate | Keep = KEEP) -> Limit:
-        """Set a limit by its name: `global` or `resource:NAME`."""
-        resource = _resource_of(name)
-        if resource is not None:
-            return await self.set_resource(resource, cap=cap, rate=rate)
-        if cap is None:
+        """Set a limit by its name: `global`, or `resource:NAME` for all items that name this resource."""
+        _refuse_other(name)
+        if name == GLOBAL and cap is None:
             raise InvalidInput.of("cap", "the global limit must have one; remove the limit to go back to the default")
-        return await self._set(GLOBAL, {"cap": cap, "rate": rate})
+        return await self._set(name, {"cap": cap, "rate": rate})
 
     async def remove(self, name: str) -> None:
         """Forget a limit; the global one goes back to its default."""
-        _resource_of(name)
+        _refuse_other(name)
         if name not in {limit.name for limit in await self._store.limits()}:
             raise NotFound(f"there is no limit {name}; see: rota limit list")
         if name == GLOBAL:
@@ -125,13 +114,7 @@ class LimitControl:
             raise NotFound(f"there is no tenant {tenant}; see: rota tenant list")
         names = tuple(limit.name for limit in limits)
         if not cancel:
-            await self._refuse_unfinished(tenant)
-            await self._store.transact(set_limits, (), removed=names)
-            try:
-                await self._refuse_unfinished(tenant)
-            except Refused:
-                await self._store.transact(set_limits, limits)
-                raise
+            await self._remove_unused(limits, lambda: self._refuse_unfinished(tenant))
             return Removed(_quotas(names))
         closed = [msgspec.structs.replace(limit, cap=0) for limit in limits]
         await self._store.transact(set_limits, closed)
@@ -150,14 +133,18 @@ class LimitControl:
 
             near = suggestion(quota, quotas)
             raise NotFound(f"tenant {tenant} has no quota {quota}{near}; see: rota tenant list")
-        await self._refuse_used(tenant, quota)
-        await self._store.transact(set_limits, (), removed=(limit.name,))
-        try:
-            await self._refuse_used(tenant, quota)
-        except Refused:
-            await self._store.transact(set_limits, [limit])
-            raise
+        await self._remove_unused([limit], lambda: self._refuse_used(tenant, quota))
         return limit
+
+    async def _remove_unused(self, limits: Sequence[Limit], refuse_used: Callable[[], Awaitable[None]]) -> None:
+        """Forget limits, unless they are used; those that were used meanwhile are set again."""
+        await refuse_used()
+        await self._store.transact(set_limits, (), removed=tuple(limit.name for limit in limits))
+        try:
+            await refuse_used()
+        except Refused:
+            await self._store.transact(set_limits, limits)
+            raise
 
     async def _refuse_used(self, tenant: str, quota: str) -> None:
         for it in await self._store.statistics():
@@ -191,7 +178,6 @@ class LimitControl:
         return ended, asked
 
     async def _set(self, name: str, given: dict[str, Any]) -> Limit:
-        """Change the given fields of a limit."""
         from rota.definitions.limit import checked
 
         wanted = checked({key: value for key, value in given.items() if value is not KEEP})
@@ -206,20 +192,40 @@ def _quotas(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.partition("/")[2] for name in names)
 
 
-def _resource_of(name: str) -> str | None:
-    """The resource that a limit is for; none for the global one."""
+def _refuse_other(name: str) -> None:
+    """Raise InvalidInput unless it is the global limit, or that of a resource."""
     kind, colon, resource = name.partition(":")
     if name == GLOBAL:
-        return None
+        return
     if kind == "quota":
         raise InvalidInput.of("name", "quotas belong to tenants; see: rota tenant set --help")
     if kind != "resource" or not colon:
         raise InvalidInput.of("name", f"must be global or resource:NAME, not {name!r}")
     _check_names(resource=resource)
-    return resource
 
 
 def _check_names(**given: str) -> None:
     from rota.definitions.limit import check_names
 
     check_names(given)
+
+
+def limit_shape(limit: Limit) -> Shape:
+    rate = None if limit.rate is None else fields_of(limit.rate, "max", "period_s")
+    return {**fields_of(limit, "name", "cap", "weight"), "rate": rate}
+
+
+def quota_shape(it: QuotaState) -> Shape:
+    limit = limit_shape(it.limit) if it.limit is not None else {"cap": None, "weight": 1, "rate": None}
+    limit.pop("name", None)
+    named = {"tenant": it.tenant, "quota": it.quota, "is_set": it.limit is not None}
+    return {**named, **limit, "ready": it.ready, "running": it.running}
+
+
+def removed_shape(tenant: str, removed: Removed) -> Shape:
+    return {
+        "tenant": tenant,
+        "quotas": list(removed.quotas),
+        "items_cancelled": removed.ended,
+        "items_asked_to_stop": removed.asked,
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+from rota.control.patience import Family
 from rota.errors import LogUnreadable, NotFound, Refused
 from rota.model.run import Item, LogKey
 from rota.model.states import ItemState, Outcome
@@ -29,12 +30,9 @@ class LogPiece(NamedTuple):
     why: str = ""
 
 
-class LogControl:
-    """What may be asked about output."""
-
+class LogControl(Family):
     def __init__(self, store: Store, clock: Clock, logs: LogStore | None) -> None:
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock)
         self._logs = logs
 
     async def read(
@@ -92,7 +90,7 @@ class LogControl:
 
     async def _why(self, key: LogKey) -> str:
         """Say how an attempt ended if it did not succeed."""
-        record = next((it for it in await self._records_of(key.run_id) if _is(it, key)), None)
+        record = await self._record(key)
         if record is None or record.outcome == Outcome.SUCCEEDED:
             return ""
         why = record.message or ("" if record.code is None else f"exit code {record.code}")
@@ -102,7 +100,9 @@ class LogControl:
         """Return the attempt to read (0: there is none), and whether it is over."""
         queued = await self._store.queued(item_ids=[item.id])
         under_way = bool(queued) and queued[0].state in (ItemState.ASSIGNED, ItemState.RUNNING)
-        latest = queued[0].attempt if queued else max((it.attempt for it in await self._records(item)), default=0)
+        ended = () if queued else await self._store.attempts(item.run_id)
+        tried = [it.attempt for it in ended if it.item_id == item.id]
+        latest = queued[0].attempt if queued else max(tried, default=0)
         number = latest if wanted is None else wanted
         if number > latest:
             return 0, not queued
@@ -114,7 +114,7 @@ class LogControl:
         total = logs.total(key)
         if total is not None and read >= total:
             return ""
-        record = next((it for it in await self._records_of(key.run_id) if _is(it, key)), None)
+        record = await self._record(key)
         if total is None and record is not None and record.outcome == "lost":
             return f"[output after byte {read} was lost with its host]"
         if record is None or record.log_bytes <= read:
@@ -122,12 +122,6 @@ class LogControl:
         where = f"; it ran on node {record.node}" if record.node else ""
         return f"[{record.log_bytes - read} more bytes are missing in this log store{where}]"
 
-    async def _records(self, item: Item) -> list[AttemptRecord]:
-        return [it for it in await self._records_of(item.run_id) if it.item_id == item.id]
-
-    async def _records_of(self, run_id: int) -> tuple[AttemptRecord, ...]:
-        return await self._store.attempts(run_id)
-
-
-def _is(record: AttemptRecord, key: LogKey) -> bool:
-    return (record.item_id, record.attempt) == (key.item_id, key.attempt)
+    async def _record(self, key: LogKey) -> AttemptRecord | None:
+        ended = await self._store.attempts(key.run_id)
+        return next((it for it in ended if (it.item_id, it.attempt) == (key.item_id, key.attempt)), None)

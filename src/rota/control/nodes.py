@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple
 
 from rota.control.survey import ClusterSurvey
-from rota.coordinators.recipes.notice import notify
+from rota.control.values import Shape, fields_of
 from rota.core.cluster import ClusterFacts, drain_objections
-from rota.errors import CoordinatorUnavailable, InvalidInput, Problem, Refused
+from rota.errors import CoordinatorUnavailable, InvalidInput, Refused
 from rota.model.cluster import Drain, Peer, Placement, Role
 from rota.model.folders import ALL
-from rota.model.node import Members
-from rota.ports import Clock, Store
+from rota.model.node import Members, Node
 from rota.transactions.members import drain, undrain
 
 LOOK_S = 0.25
@@ -32,25 +31,17 @@ class Load(NamedTuple):
         return not (self.jobs or self.items)
 
 
-class NodeControl:
-    """What may be asked about nodes."""
-
-    def __init__(self, store: Store, clock: Clock, survey: ClusterSurvey) -> None:
-        self._store = store
-        self._clock = clock
-        self._survey = survey
-
+class NodeControl(ClusterSurvey):
     async def find(self, *, gone: bool = False) -> Members:
         """The nodes that are believed alive; `gone`: those that were, too."""
         return await self._store.nodes(gone=gone)
 
     async def seats_taken(self) -> Mapping[int, int]:
-        """How many seats of each node (by id) are taken."""
         return await self._store.seats_taken()
 
     async def former_schedulers(self) -> tuple[Peer, ...]:
         """Every scheduler that ever took part, as far as the coordinator remembers."""
-        return () if self._survey.coordinator is None else await self._survey.peers(ALL)
+        return () if self._coordinator is None else await self._peers(ALL)
 
     async def drain(
         self,
@@ -66,8 +57,8 @@ class NodeControl:
 
         Refused, unless forced, if too many schedulers would be gone, or the others could not hold all jobs."""
         _check(names)
-        asks = self._survey.coordinator is not None and Role.SCHEDULER in roles and (release is not None or not force)
-        facts = await self._survey.facts() if asks else None
+        asks = self._coordinator is not None and Role.SCHEDULER in roles and (release is not None or not force)
+        facts = await self.facts() if asks else None
         if facts is not None and not force and (found := drain_objections(facts, names)):
             raise Refused(f"{'; '.join(found)}. To drain them all the same: --force")
         now = await self._store.now()
@@ -79,7 +70,6 @@ class NodeControl:
         return await self._told()
 
     async def undrain(self, names: Sequence[str], *, roles: Collection[Role] = tuple(Role)) -> Members:
-        """Take nodes off the offline list, at any moment."""
         _check(names)
         await self._store.transact(undrain, names, tuple(roles))
         return await self._told()
@@ -101,7 +91,7 @@ class NodeControl:
         listed = {it.name: it.roles for it in (await self._store.drains()).drains if it.name in names}
         firing = {it for it, its in listed.items() if Role.SCHEDULER in its and Role.SCHEDULER in roles}
         working = {it for it, its in listed.items() if Role.EXECUTOR in its and Role.EXECUTOR in roles}
-        held = 0 if self._survey.coordinator is None or not firing else _held(await self._survey.facts(), firing)
+        held = 0 if self._coordinator is None or not firing else _held(await self.facts(), firing)
         items = 0
         for node in (await self.find()).nodes:
             if node.joined.name in working:
@@ -110,9 +100,9 @@ class NodeControl:
 
     async def _told(self) -> Members:
         """Wake the schedulers, and return the nodes. If nobody can be woken, they see the change at their next look."""
-        if self._survey.coordinator is not None:
+        if self._coordinator is not None:
             with suppress(CoordinatorUnavailable):
-                await notify(self._survey.coordinator, self._clock, "drain")
+                await self._notify("drain")
         return await self.find()
 
 
@@ -131,12 +121,44 @@ def _kept(facts: ClusterFacts | None, name: str, release: int) -> int:
 
 def _check(names: Sequence[str]) -> None:
     from rota.definitions import fields
+    from rota.definitions.report import Report
 
-    problems = []
+    report = Report()
     for name in names:
-        try:
-            fields.name(name)
-        except ValueError as error:
-            problems.append(Problem("name", str(error)))
-    if problems:
-        raise InvalidInput(problems)
+        report.read(("name",), fields.name, name)
+    report.raise_if_any()
+
+
+def nodes_shape(nodes: Iterable[Node], seats_taken: Mapping[int, int], former: Iterable[Peer]) -> list[Shape]:
+    """The nodes of the cluster, and the schedulers that only the coordinator remembers."""
+    here = [{**node_shape(it), "seats_taken": seats_taken.get(it.id, 0)} for it in nodes]
+    return [*here, *map(former_shape, former)]
+
+
+def node_shape(node: Node) -> Shape:
+    joined = node.joined
+    return {
+        "id": node.id,
+        "name": joined.name,
+        "state": str(node.state),
+        "roles": joined.digests.get("roles", "all"),
+        "group": joined.group,
+        "number": joined.number or None,
+        "seats": joined.seats,
+        "busy": node.busy,
+        **fields_of(joined.place, "host", "pid"),
+        **fields_of(joined, "boundary", "version", "handlers"),
+        **fields_of(node, "joined_at", "left_at", "lease_until"),
+    }
+
+
+def former_shape(peer: Peer) -> Shape:
+    """A scheduler of which nothing is left but what the coordinator remembers."""
+    unknown = "id roles group number seats seats_taken busy pid boundary handlers joined_at left_at lease_until".split()
+    told = {"name": peer.name, "state": "offline", "host": peer.address or None, "version": peer.version}
+    return {**told, **dict.fromkeys(unknown)}
+
+
+def drained_shape(names: Sequence[str], listed: Collection[str], states: Mapping[str, str]) -> list[Shape]:
+    """Whether nodes are on the offline list, and the state of those that are here."""
+    return [{"name": it, "drained": it in listed, "state": states.get(it)} for it in names]

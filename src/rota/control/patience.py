@@ -1,4 +1,4 @@
-"""Servers that are asked again: every request may be repeated, so one whose answer was lost is sent once more."""
+"""What families of requests share: every request may be repeated, so one whose answer was lost is sent once more."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from inspect import iscoroutinefunction
 from typing import Any, TypeVar, cast
 
 from rota.errors import CoordinatorUnavailable, StoreUnavailable
-from rota.ports import Clock
+from rota.ports import Clock, Store
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 TRIES = 5
+
+
+class Family:
+    """What may be asked of a store, and by which clock."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
 
 
 def patient(server: S, clock: Clock) -> S:

@@ -1,35 +1,36 @@
-"""ClusterSurvey the cluster: read once what coordinator and store know of schedulers, jobs and owners."""
+"""Read what coordinator and store know of schedulers, jobs and owners."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rota.control.patience import Family
 from rota.coordinators.recipes.election import LEADER
+from rota.coordinators.recipes.notice import notify
 from rota.coordinators.recipes.scheduler_entries import read_handover, read_member, read_peer, read_plan
 from rota.core.cluster import ClusterFacts
-from rota.core.placement.layout import Wrong, wrong
 from rota.core.placement.scope import owner_of
 from rota.errors import Refused
 from rota.model.cluster import Peer, Placement, ScopePlan
 from rota.model.entry import Entry
-from rota.model.folders import BEAT, CLAIMED, HANDOVER, JOBS, LASTING, LIVE
-from rota.ports import Coordinator, Store
+from rota.model.folders import BEAT, HANDOVER, JOBS, LIVE
+from rota.ports import Clock, Coordinator, Store
 
 
-class ClusterSurvey:
+class ClusterSurvey(Family):
     """What store and coordinator know of the cluster as a whole."""
 
-    def __init__(self, store: Store, coordinator: Coordinator | None) -> None:
-        self._store = store
-        self.coordinator = coordinator
+    def __init__(self, store: Store, clock: Clock, coordinator: Coordinator | None) -> None:
+        super().__init__(store, clock)
+        self._coordinator = coordinator
 
     async def facts(self) -> ClusterFacts:
         """Return the schedulers, the jobs and their owners."""
         listed = await self._store.drains()
         placeable = await self._store.placeable(-1)
-        peers = await self.peers()
-        plan = read_plan(await self.entry(LIVE))
-        claims = await self.entries(JOBS)
+        peers = await self._peers()
+        plan = read_plan(await self._entry(LIVE))
+        claims = await self._entries(JOBS)
         kind = _placement(peers, plan, claims)
         jobs = frozenset(placeable.jobs or ())
         return ClusterFacts(
@@ -40,41 +41,38 @@ class ClusterSurvey:
             drains=listed.drains,
             holds=await self._store.holds(),
             owners=_owners(kind, jobs, peers, plan, claims),
-            handovers={entry.name: read_handover(entry) for entry in await self.entries(HANDOVER)},
+            handovers={entry.name: read_handover(entry) for entry in await self._entries(HANDOVER)},
             plan=plan if kind is Placement.SCOPE else None,
             leader=await self._leader(kind, peers),
         )
 
     @property
-    def coordination(self) -> Coordinator:
-        """The coordinator. Raises Refused if there is none."""
-        if self.coordinator is None:
+    def _coordination(self) -> Coordinator:
+        if self._coordinator is None:
             raise Refused("there is no coordinator here; see: rota config show (coordinator.url)")
-        return self.coordinator
+        return self._coordinator
 
-    async def entries(self, folder: str) -> tuple[Entry, ...]:
+    async def _entries(self, folder: str) -> tuple[Entry, ...]:
         """The entries of the coordinator directly in a folder."""
-        return await self.coordination.read(folder)
+        return await self._coordination.read(folder)
 
-    async def entry(self, key: str) -> Entry | None:
-        """One entry of the coordinator."""
-        return await self.coordination.get(key)
+    async def _entry(self, key: str) -> Entry | None:
+        return await self._coordination.get(key)
 
-    async def wrong_entries(self) -> tuple[Wrong, ...]:
-        """Return the entries of the coordinator that are wrong."""
-        return wrong([it for folder in ("", *LASTING, *CLAIMED) for it in await self.entries(folder)])
+    async def _notify(self, topic: str) -> None:
+        await notify(self._coordination, self._clock, topic)
 
-    async def peers(self, folder: str = LIVE) -> tuple[Peer, ...]:
+    async def _peers(self, folder: str = LIVE) -> tuple[Peer, ...]:
         """The schedulers that are in that folder."""
         read = read_member if folder == LIVE else read_peer
-        found = (read(entry) for entry in await self.entries(folder))
+        found = (read(entry) for entry in await self._entries(folder))
         return tuple(peer for peer in found if peer is not None)
 
     async def _leader(self, kind: Placement | None, peers: Sequence[Peer]) -> str | None:
         if kind is Placement.SCOPE:
-            entry = await self.entry(LEADER)
+            entry = await self._entry(LEADER)
         elif kind is Placement.BEAT:
-            entry = max(await self.entries(BEAT), key=lambda it: _number(it.name.rpartition("-")[2]), default=None)
+            entry = max(await self._entries(BEAT), key=lambda it: _number(it.name.rpartition("-")[2]), default=None)
         else:
             return None
         if entry is None:

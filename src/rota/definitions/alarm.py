@@ -31,7 +31,6 @@ _seconds = fields.number(0, SECONDS_MAX, "number of seconds")
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a rule, all of them right."""
     return fields.checked(given, _readers(channel_names(given)))
 
 
@@ -42,7 +41,6 @@ def channel_names(given: Iterable[object] = ()) -> tuple[str, ...]:
 
 
 def is_signed(channel: str) -> bool:
-    """True if the messages of a channel are signed with a secret."""
     return CHANNELS.find(channel).signed
 
 
@@ -61,7 +59,6 @@ def job_alarms(value: object) -> tuple[JobAlarm, ...]:
 
 
 def written(alarm: JobAlarm) -> dict[str, Any]:
-    """Return the YAML form of an alarm."""
     to = alarm.channel.to
     channel = CHANNELS.find(alarm.channel.kind)
     found = {channel.name: channel.written(to), "kinds": [str(it) for it in alarm.kinds]}

@@ -44,16 +44,18 @@ def assignment(
     key: str,
     tenant: str,
     numbers: Sequence[str],
-    infos: Sequence[Any] | None,
+    infos: Sequence[Any] | None = None,
     *,
-    start_at: datetime | str | None,
-    end_at: datetime | str | None,
-    handler: str | None,
-    notify: Sequence[str],
+    start_at: datetime | str | None = None,
+    end_at: datetime | str | None = None,
+    handler: str | None = None,
+    notify: Sequence[str] = (),
     app: str | None = None,
-    options: Mapping[str, Any],
+    **options: Any,
 ) -> Assignment:
     """Read one call of `assign`. Raises InvalidInput."""
+    if unknown := sorted(set(options) - set(SHARED)):
+        raise InvalidInput.of(unknown[0], f"is not known; known are {listed(SHARED)}")
     report = Report()
     start, end = _instant("start_at", start_at, report), _instant("end_at", end_at, report)
     if start is not None and end is not None and end < start:
@@ -146,14 +148,12 @@ def _work(tenant: object, handler: object, options: Mapping[str, Any], report: R
 
 
 def _listeners(value: object) -> tuple[str, ...]:
-    """Read the listeners to call."""
     if isinstance(value, list | tuple) and all(each in NOTICES for each in value):
         return fields.once(value)
     raise ValueError(f"must be a list of {' and '.join(NOTICES)}, not {shown(value)}")
 
 
 def _app(value: object) -> str:
-    """Read the app whose listeners are called."""
     parts = value.split("/") if isinstance(value, str) else []
     if len(parts) != 2:
         raise ValueError(f"must be tenant/project, not {shown(value)}")

@@ -41,7 +41,6 @@ TAIL_LINES = 3
 
 
 async def collect(path: Path, *, today: date, timeout_s: float = TIMEOUT_S) -> Loaded:
-    """Get the definitions of a Python file, or what is wrong with it."""
     with tempfile.TemporaryFile() as answer:
         ending = await _run(path, answer, today, timeout_s)
         return _result(path, ending, answer)
@@ -188,16 +187,11 @@ def _wrong(definition: Definition) -> tuple[Problem, ...]:
 def _is_consistent(loaded: Loaded) -> bool:
     """Whether every job runs the function of its own name, and what can be called is just that."""
     names = tuple(handler_name(definition.full_name) for definition in loaded.definitions)
-    own = all(
-        [(task.runner, task.config) for task in definition.tasks] == [("python", {"handler": definition.name})]
-        for definition in loaded.definitions
-    )
-    sources = all(name in names and _is_source(source) for name, source in loaded.sources)
-    covered = all(map(_is_source, loaded.covered))
+    tasks = [[(task.runner, task.config) for task in it.tasks] for it in loaded.definitions]
     return (
-        own
-        and sources
-        and covered
+        tasks == [[("python", {"handler": it.name})] for it in loaded.definitions]
+        and all(name in names and _is_source(source) for name, source in loaded.sources)
+        and all(map(_is_source, loaded.covered))
         and loaded.handlers == names
         and all(map(is_advertised, loaded.listeners))
         and len(loaded.digest) == 64

@@ -15,7 +15,6 @@ _plain = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 def shown(value: object) -> str:
-    """Show any value in a few words."""
     match value:
         case None:
             return "nothing"

@@ -12,18 +12,7 @@ from rota.execution.kinds.registry import KINDS
 from rota.model.job import Definition, Task
 from rota.model.work import Backoff, BackoffKind, Bounds, Rate, Retry
 
-SAME = (
-    "timeout_s",
-    "warn_s",
-    "grace_s",
-    "start_within_s",
-    "hold_s",
-    "group",
-    "quota",
-    "resources",
-    "concurrency",
-    "env",
-)
+SAME = "timeout_s warn_s grace_s start_within_s hold_s group quota resources concurrency env".split()
 """The keys of a job that are fields of its task."""
 
 BOUNDS = Bounds.__struct_fields__
@@ -104,7 +93,6 @@ def _pause_refusal(shape: BackoffShape) -> str | None:
 
 
 def written(definition: Definition, task: Task) -> dict[str, Any]:
-    """Return the execution of a task as YAML keys."""
     retry = task.retry
     found: dict[str, Any] = {key: getattr(task, key) for key in SAME}
     if not task.env:

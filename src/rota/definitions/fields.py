@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from rota.definitions.characters import is_plain, is_whole
 from rota.definitions.display import listed, shown, suggestion
 from rota.errors import InvalidInput, Problem
+from rota.execution.kinds.kind import EMPTY
 
 NAME_MAX = 100
 WHOLE_MAX = 2**63 - 1
@@ -42,16 +43,16 @@ def validator(read: Callable[[object], T]) -> PlainValidator:
 
     def validate(value: object) -> T:
         if value is None:
-            raise _wrong("is empty; give it a value, or leave the key out")
+            raise wrong(EMPTY)
         try:
             return read(value)
         except ValueError as error:
-            raise _wrong(str(error)) from None
+            raise wrong(str(error)) from None
 
     return PlainValidator(validate)
 
 
-def _wrong(reason: str) -> PydanticCustomError:
+def wrong(reason: str) -> PydanticCustomError:
     return PydanticCustomError("rota", "{reason}", {"reason": reason})
 
 
@@ -156,7 +157,6 @@ def names(count: int) -> Callable[[object], tuple[str, ...]]:
 
 
 def once(words: Sequence[str]) -> tuple[str, ...]:
-    """Refuse words that are given twice."""
     for number, word in enumerate(words):
         if word in words[:number]:
             raise ValueError(f"names {word} twice")
@@ -185,6 +185,14 @@ def checked(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]
     if problems:
         raise InvalidInput(problems)
     return found
+
+
+def one(field: str, read: Callable[[Any], T], value: object) -> T:
+    """Read one value. Raises InvalidInput."""
+    try:
+        return read(value)
+    except ValueError as error:
+        raise InvalidInput.of(field, str(error)) from None
 
 
 def pauses(high: float) -> Callable[[object], float | tuple[float, ...]]:

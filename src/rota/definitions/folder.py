@@ -34,17 +34,9 @@ Mark = tuple[str, int, int, int]
 """A file as a look from outside sees it: path, time of its last change, size, inode."""
 
 
-async def load(path: str | Path, *, today: date, timeout_s: float = TIMEOUT_S) -> Loaded:
-    """Load one file, or all of a folder and the folders in it, in the order of their names.
-
-    In a folder, names that begin with `.` or `_` and files of other kinds are passed over.
-    """
-    return await load_by(Path(path), lambda file, _: load_file(file, today, timeout_s), timeout_s)
-
-
 async def load_by(path: Path, read: Callable[[Path, bool], Awaitable[Loaded]], timeout_s: float = TIMEOUT_S) -> Loaded:
-    """Find the files of a place and have each of them read, a few at a time; `read` is told whether it is the only
-    one."""
+    """Find the files of a place, one or those of a folder and the folders in it, and have each of them read, a few at a
+    time, in the order of their names; `read` is told whether it is the only one."""
     try:
         async with asyncio.timeout(timeout_s):
             files, problems = await in_thread(lambda: _find(path))
@@ -61,7 +53,6 @@ async def load_by(path: Path, read: Callable[[Path, bool], Awaitable[Loaded]], t
 
 
 async def load_file(file: Path, today: date, timeout_s: float = TIMEOUT_S) -> Loaded:
-    """Load one file, in bounded time."""
     if file.suffix.lower() not in YAML_ENDINGS:
         return _shown(await collect(file, today=today, timeout_s=timeout_s))
     try:

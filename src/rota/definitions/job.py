@@ -240,11 +240,4 @@ def _rule(shape: JobShape, zone: str) -> Rule | None:
         return Once(once_at=shape.once_at)
     if shape.endless is not None:
         return Endless(paces=instants.parse_endless(shape.endless), zone=zone)
-    return _window(shape, zone)
-
-
-def _window(shape: JobShape, zone: str) -> Window | None:
-    found = shape.window
-    if found is None:
-        return None
-    return Window(opens=found.opens, closes=found.closes, every_s=found.every_s, weekdays=found.weekdays, zone=zone)
+    return None if shape.window is None else Window(**shape.window.model_dump(), zone=zone)

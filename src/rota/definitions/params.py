@@ -20,7 +20,6 @@ _name = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 def params(value: object) -> dict[str, Json]:
-    """The parameters of a job."""
     if not isinstance(value, dict):
         raise ValueError(f"must be a mapping, not {shown(value)}")
     for name in value:

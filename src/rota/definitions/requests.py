@@ -42,10 +42,7 @@ def strict_json(text: str) -> object:
 
 def run_params(definition: Definition, given: Mapping[str, object]) -> dict[str, Json]:
     """Check the parameters of one run: fit for JSON, and enough to fill the overlap key of its job."""
-    try:
-        clean = params(dict(given))
-    except ValueError as error:
-        raise InvalidInput.of("params", str(error)) from None
+    clean = fields.one("params", params, dict(given))
     problems = list(_unfilled(definition, {**definition.params, **clean}))
     if problems:
         raise InvalidInput(problems)
@@ -53,7 +50,6 @@ def run_params(definition: Definition, given: Mapping[str, object]) -> dict[str,
 
 
 def run_key(key: str) -> str:
-    """Check an idempotency key."""
     if not 1 <= len(key) <= KEY_MAX or not key.isprintable() or key.strip() != key:
         raise InvalidInput.of("key", f"must be 1 to {KEY_MAX} printable characters without blanks around them")
     return key

@@ -11,12 +11,13 @@ from datetime import date, datetime
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from rota.definitions import alarm, fields, params, times
 from rota.definitions.display import listed, shown, suggestion
-from rota.definitions.fields import validator
+from rota.definitions.fields import validator, wrong
 from rota.definitions.report import PROBLEMS_MAX, Report
+from rota.execution.kinds.kind import EMPTY
 from rota.model import work
 from rota.model.alarm import JobAlarm
 from rota.model.job import BACKLOG_MAX, GRACE_S, MisfirePolicy, OverlapPolicy
@@ -45,9 +46,9 @@ Weekdays = Annotated[tuple[int, ...] | None, validator(times.weekdays)]
 def _mapping(value: object) -> object:
     """Let only mappings through; pydantic looks at what is inside."""
     if value is None:
-        raise PydanticCustomError("rota", "{reason}", {"reason": "is empty; give it a value, or leave the key out"})
+        raise wrong(EMPTY)
     if not isinstance(value, dict):
-        raise PydanticCustomError("rota", "{reason}", {"reason": f"must be a mapping, not {shown(value)}"})
+        raise wrong(f"must be a mapping, not {shown(value)}")
     return value
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, NamedTuple, NoReturn
 
@@ -132,15 +133,13 @@ def _events(text: str, report: Report) -> Iterator[Event]:
         raise _Stop from None
 
 
+@dataclass(slots=True)
 class _Open:
     """A mapping or list that is not complete yet."""
 
-    __slots__ = ("holder", "key", "path")
-
-    def __init__(self, holder: dict[str, object] | list[object], path: Path) -> None:
-        self.holder = holder
-        self.path = path
-        self.key: str | None = None
+    holder: dict[str, object] | list[object]
+    path: Path
+    key: str | None = None
 
 
 class _Builder:

@@ -1,4 +1,5 @@
-"""The port of a node: bound before the node joins, because joining tells the address; served while it runs.
+"""The port of a node: bound before the node joins, because joining tells the address; served while it runs. Its routes
+are `/healthz` and `/readyz`; callers from beyond loopback get no other.
 
 It has so many connections at most, and none for long without a request:
 
@@ -14,13 +15,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from typing import Any, cast
 
 import structlog
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from rota.errors import InvalidInput
@@ -38,7 +44,41 @@ DESCRIPTORS = CONNECTIONS_MAX + 2 * BACKLOG
 WAIT_S = 10.0
 """How long a connection may go without a whole request."""
 
+OPEN = frozenset({"/healthz", "/readyz"})
+"""What tells no secrets and changes nothing."""
+
 log = structlog.get_logger()
+
+
+def app(name: str, version: str, node_id: Callable[[], int | None]) -> ASGIApp:
+    """`/healthz` answers while the process does, and says who it is; `/readyz` only while the node has joined."""
+
+    async def healthz(_: Request) -> JSONResponse:
+        return JSONResponse({"node": name, "id": node_id(), "version": version})
+
+    async def readyz(_: Request) -> JSONResponse:
+        ready = node_id() is not None
+        return JSONResponse({"node": name, "ready": ready}, status_code=200 if ready else 503)
+
+    return Guarded(Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)]))
+
+
+class Guarded:
+    """Answers only the routes in `OPEN` to callers beyond loopback: without TLS, others could forge requests."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN or _is_private(scope):
+            return await self._inner(scope, receive, send)
+        reason = "beyond loopback and without TLS only /healthz and /readyz answer"
+        return await JSONResponse({"code": "tls_required", "reason": reason}, status_code=403)(scope, receive, send)
+
+
+def _is_private(scope: Scope) -> bool:
+    ends = (scope.get("client"), scope.get("server"))
+    return scope["scheme"] == "https" or all(end is not None and ip_address(end[0]).is_loopback for end in ends)
 
 
 class Connections:
@@ -53,7 +93,6 @@ class Connections:
         return len(self._open)
 
     def protocol(self, **parts: Any) -> Connection:
-        """Return the protocol of a new connection."""
         return Connection(self, **parts)
 
     def admit(self, newcomer: Connection) -> None:
@@ -164,7 +203,6 @@ class Door:
             log.info("node.port_taken", usual=wanted.port, address=self.address)
 
     async def open(self) -> None:
-        """Start serving."""
         config = uvicorn.Config(
             self._app,
             http=cast("type[asyncio.Protocol]", self._connections.protocol),  # uvicorn only calls it
@@ -182,7 +220,6 @@ class Door:
         self._serving = asyncio.create_task(self._server.serve([self._socket]), name="Door")
 
     async def close(self) -> None:
-        """Stop serving."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             self._server.ending.set()

@@ -13,8 +13,7 @@ import pytest
 
 import rota
 import rota.testing
-from rota.control import Explained
-from rota.control.runs import RunControl
+from rota.control.runs import Explained, RunControl
 from rota.errors import StoreUnavailable
 
 app = rota.App()

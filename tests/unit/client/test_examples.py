@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.definitions.folder import load
 from rota.definitions.yaml import read_yaml
 from rota.model.value import digest
+from tests.factories import load
 
 ROOT = Path(__file__).parents[3]
 HELLO = ROOT / "examples" / "hello.py"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.control import Answer
+from rota.control.assigning import Answer
 from rota.errors import InvalidInput
 from rota.model.states import RunState
 from rota.testing import RunFailed, kit

@@ -34,7 +34,7 @@ def read(
         end_at=end_at,
         handler=handler,
         notify=notify,
-        options=options,
+        **options,
     )
 
 

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from rota.definitions import folder
-from rota.definitions.folder import Watched, load
+from rota.definitions.folder import Watched
 from rota.definitions.loaded import Loaded
 from rota.model.job import Definition, Task
 from rota.model.value import encode
 from rota.model.work import Backoff, Bounds, Rate, Retry
-from tests.factories import a_definition
+from tests.factories import a_definition, load
 
 TODAY = date(2026, 11, 15)
 APP = "import rota\napp = rota.App()\n"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rota.definitions.folder import Watched, load
+from rota.definitions.folder import Watched
+from tests.factories import load
 
 TODAY = date(2026, 1, 1)
 GOOD = "jobs:\n  fine:\n    cron: '0 3 * * *'\n    shell: [echo, hello]\n"

@@ -28,8 +28,7 @@ from rota.loops.placer.participation import Participation, participate
 from rota.model.cluster import Peer
 from rota.model.dispatch import Arrival, ArrivalKind, Ready
 from rota.model.work import Lane, Limit
-from rota.rest.app import app
-from rota.rest.door import Door
+from rota.rest.door import Door, app
 from rota.storage.memory import MemoryStore
 from rota.transactions.assign import assign
 from rota.transactions.limits import set_limits

@@ -8,8 +8,7 @@ import pytest
 
 from rota.errors import InvalidInput
 from rota.rest.address import Listen, advertised, listen_on, local_address, server_hosts, split_address
-from rota.rest.app import app
-from rota.rest.door import Door
+from rota.rest.door import Door, app
 
 ELSEWHERE = "192.0.2.7"
 """For a host that reaches its store by another than the loopback interface."""

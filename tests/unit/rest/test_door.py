@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rota.rest.app import app
-from rota.rest.door import Connections, Door
+from rota.rest.door import Connections, Door, app
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 PATIENCE_S = 30.0

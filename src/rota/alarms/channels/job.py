@@ -1,4 +1,4 @@
-"""Job: a message starts a run of a job. Only whoever has the store can do that (`control/job_courier.py`)."""
+"""Job: a message starts a run of a job. Only whoever has the store can do that (`control/jobs.py`)."""
 
 from __future__ import annotations
 

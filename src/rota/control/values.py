@@ -1,10 +1,17 @@
-"""How single values are written, in JSON and for people: instants, periods, triggers, causes."""
+"""How single values are written, in JSON and for people: instants, periods, triggers, causes, errors.
+
+In the JSON of an answer every field is always there; instants are ISO 8601 in UTC.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
+from rota.core.masking import without_passwords
+from rota.errors import Problem
 from rota.model.run import Run
 from rota.model.trigger import Cron, Delay, Endless, Every, Once, Rule, Window
 
@@ -16,6 +23,23 @@ def iso(moment: datetime | None) -> str | None:
     if moment is None:
         return None
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def fields_of(value: object, *names: str) -> Shape:
+    """Return fields of a value under their own names, for programs."""
+    return {name: _plain(getattr(value, name)) for name in names}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case datetime():
+            return iso(value)
+        case StrEnum():
+            return str(value)
+        case tuple():
+            return [_plain(it) for it in value]
+        case _:
+            return value
 
 
 def short(moment: datetime | None) -> str:
@@ -32,7 +56,6 @@ def period(seconds: float) -> str:
 
 
 def trigger(rule: Rule) -> str:
-    """Describe a trigger in a few words."""
     match rule:
         case Cron(expression=expression, zone=zone):
             return f"cron {expression} {zone}"
@@ -58,3 +81,13 @@ def cause(run: Run) -> str:
 def lateness(run: Run) -> float:
     """Return how many seconds after its due instant a run was recorded."""
     return round((run.created_at - run.due_at).total_seconds(), 6)
+
+
+def error_shape(code: str, problems: Iterable[Problem], hint: str = "") -> Shape:
+    """A code for programs, every problem for people, and what to do if there is anything to say about it. No password
+    of a URL gets into it."""
+    told = [
+        {name: without_passwords(it) if isinstance(it, str) else it for name, it in problem._asdict().items()}
+        for problem in problems
+    ]
+    return {"code": code, "problems": told, **({"hint": hint} if hint else {})}
