@@ -21,7 +21,7 @@ import msgspec
 from rota.execution.isolation import cgroup, processes, state_folder
 from rota.execution.isolation.promises import BoundaryKind
 from rota.execution.isolation.waiting import wall_s
-from rota.model.value import Value, decode
+from rota.model.value import V, Value, decode
 
 _AGENT = "agent.json"
 _BEGINS_S = 3600
@@ -134,15 +134,13 @@ class Records:
 
 
 def read_agent(folder: Path) -> AgentRecord | None:
-    try:
-        return decode(state_folder.read_own(folder / _AGENT), AgentRecord)
-    except (OSError, msgspec.DecodeError):
-        return None
+    return read(folder / _AGENT, AgentRecord)
 
 
-def read_tree(path: Path) -> TreeRecord | None:
+def read(path: Path, kind: type[V]) -> V | None:
+    """What was written there; none if it is gone, cut short, or not ours."""
     try:
-        return decode(state_folder.read_own(path), TreeRecord)
+        return decode(state_folder.read_own(path), kind)
     except (OSError, msgspec.DecodeError):
         return None
 

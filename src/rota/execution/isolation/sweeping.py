@@ -17,7 +17,7 @@ from rota import system
 from rota.execution.isolation import cgroup, clearing, processes, records, state_folder
 from rota.execution.isolation.clearing import Cleared
 from rota.execution.isolation.promises import BoundaryKind
-from rota.execution.isolation.records import AgentRecord
+from rota.execution.isolation.records import AgentRecord, TreeRecord
 from rota.model.value import Value
 
 
@@ -114,7 +114,7 @@ def _clear_agent(agent: AgentRecord, folder: Path) -> FormerAgent:
 
 def _clear_tree(path: Path) -> str:
     """Clear one tree; why it is not surely empty. A record that was cut short is of a tree that never started."""
-    tree = records.read_tree(path)
+    tree = records.read(path, TreeRecord)
     if tree is None:
         path.unlink(missing_ok=True)
         return ""
