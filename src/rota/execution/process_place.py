@@ -12,7 +12,6 @@ from rota.model.node import Place
 
 
 def here() -> Place:
-    """Where this process runs."""
     seen = processes.this_process()
     return Place(
         host=socket.gethostname(),

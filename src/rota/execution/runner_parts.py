@@ -30,7 +30,6 @@ class RunnerParts:
     """Returns why nothing can be started at present; an empty text if it can."""
 
     def not_started(self, error: Exception, label: str) -> AttemptEnd:
-        """The outcome of an attempt whose tree could not be started."""
         outcome = not_started(error, label)
         if outcome.outcome is Outcome.LOST and (why := self.unable()):
             return node_unable(why)

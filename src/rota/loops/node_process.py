@@ -82,7 +82,6 @@ class NodeProcess:
 
     @property
     def finished(self) -> int:
-        """How many attempts of this node have ended."""
         return sum(loop.finished for loop in self.working if isinstance(loop, Finisher))
 
     @property

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 
 from rota import system
+from rota.errors import BoundaryFailed
 from rota.execution.isolation import cgroup, processes
-from rota.execution.isolation.errors import BoundaryFailed
 from rota.execution.isolation.promises import BoundaryKind
 from rota.execution.isolation.zygote_link import check_zygote
 
 
 def strongest() -> BoundaryKind:
-    """The first of the kinds that can be had."""
     for kind in BoundaryKind:
         if not why_not(kind):
             return kind

@@ -98,7 +98,6 @@ def pack(message: Message) -> int:
 
 
 def unpack(descriptor: int) -> Message:
-    """Read what `pack` wrote."""
     with os.fdopen(descriptor, "rb") as file:
         file.seek(0)
         message: Message = json.loads(file.read())

@@ -120,7 +120,6 @@ class Records:
             file.write(msgspec.json.encode(tree))
 
     def rewrite(self, tree: TreeRecord) -> None:
-        """Replace what was written of a tree."""
         unfinished = self.folder / f".tree-{tree.name}"
         unfinished.write_bytes(msgspec.json.encode(tree))
         unfinished.rename(self.path(tree.name))
@@ -150,11 +149,6 @@ def tree_paths(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if path.name.startswith("tree-"))
     except FileNotFoundError:  # another sweep was here first
         return []
-
-
-def forget_trees(folder: Path) -> None:
-    for path in tree_paths(folder):
-        path.unlink(missing_ok=True)
 
 
 def remove_folder(folder: Path) -> None:

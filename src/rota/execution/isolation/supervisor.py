@@ -214,10 +214,6 @@ def _wake_on_ended_child() -> socket.socket:
     wake, waker = socket.socketpair()
     wake.setblocking(False)
     waker.setblocking(False)
-    signal.signal(signal.SIGCHLD, _do_nothing)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # one must be there for the wake-up descriptor to be written
     signal.set_wakeup_fd(waker.detach(), warn_on_full_buffer=False)
     return wake
-
-
-def _do_nothing(*_: object) -> None:
-    """A handler must be there for the wake-up descriptor to be written."""

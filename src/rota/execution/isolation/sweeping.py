@@ -98,7 +98,8 @@ def _clear_agent(agent: AgentRecord, folder: Path) -> FormerAgent:
     paths = records.tree_paths(folder)
     if not _same_boot(agent):  # nothing survives a boot
         doubts: list[str] = []
-        records.forget_trees(folder)
+        for path in paths:
+            path.unlink(missing_ok=True)
     elif not _same_numbers(agent):
         why = f"it ran in PID namespace {agent.pid_namespace}, which cannot be seen from {processes.pid_namespace()}"
         return FormerAgent(agent=agent, empty=False, why=why)

@@ -103,7 +103,6 @@ class Zygote:
         return child
 
     def _supervise(self, link: socket.socket, descriptors: list[int]) -> NoReturn:
-        """Be the supervisor of one tree, in the child."""
         try:
             self._settle()
             if not system.IS_LINUX:

@@ -115,7 +115,6 @@ def _checked_url(value: str) -> str:
 
 
 def headers(value: object) -> dict[str, str]:
-    """The headers of a request."""
     if not isinstance(value, dict) or len(value) > HEADERS_MAX:
         raise ValueError(f"must be a mapping of at most {HEADERS_MAX} headers, not {count_of(value)}")
     seen: set[str] = set()

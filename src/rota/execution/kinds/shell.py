@@ -28,7 +28,6 @@ class ShellKind(ProgramKind):
 
 
 def argv(value: object) -> list[str]:
-    """Check the argument list of a program."""
     if isinstance(value, str):
         raise ValueError('must be a list like ["python", "report.py"], not shell text')
     if not isinstance(value, list) or not 1 <= len(value) <= ARGS_MAX:

@@ -18,42 +18,38 @@ _PORTS = {"http": 80, "https": 443}
 
 # After the IANA registries of special-purpose addresses. Not `is_global` of `ipaddress`: its tables differ between
 # patch releases of Python, and all of them miss some of these.
-_NOT_PUBLIC_V4 = tuple(
-    map(
-        ipaddress.IPv4Network,
-        (
-            "0.0.0.0/8",  # this network
-            "10.0.0.0/8",  # private
-            "100.64.0.0/10",  # shared by the customers of a provider
-            "127.0.0.0/8",  # loopback
-            "169.254.0.0/16",  # link-local, and where clouds tell their secrets
-            "172.16.0.0/12",  # private
-            "192.0.0.0/24",  # protocol assignments
-            "192.0.2.0/24",  # documentation
-            "192.88.99.0/24",  # relays of 6to4, given up
-            "192.168.0.0/16",  # private
-            "198.18.0.0/15",  # benchmarks of networks
-            "198.51.100.0/24",  # documentation
-            "203.0.113.0/24",  # documentation
-            "224.0.0.0/4",  # multicast
-            "240.0.0.0/4",  # reserved, and broadcast
-        ),
+_NOT_PUBLIC_V4 = [
+    ipaddress.IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # shared by the customers of a provider
+        "127.0.0.0/8",  # loopback
+        "169.254.0.0/16",  # link-local, and where clouds tell their secrets
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # relays of 6to4, given up
+        "192.168.0.0/16",  # private
+        "198.18.0.0/15",  # benchmarks of networks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
     )
-)
+]
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 """The only part of IPv6 that is given out for use on the public network; site-local, unique local, link-local,
 multicast, discard and segment routing addresses lie outside."""
-_NOT_PUBLIC_V6 = tuple(
-    map(
-        ipaddress.IPv6Network,
-        (
-            "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID
-            "2001:db8::/32",  # documentation
-            "2002::/16",  # 6to4: leads to whatever IPv4 address is inside
-            "3fff::/20",  # documentation
-        ),
+_NOT_PUBLIC_V6 = [
+    ipaddress.IPv6Network(network)
+    for network in (
+        "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4: leads to whatever IPv4 address is inside
+        "3fff::/20",  # documentation
     )
-)
+]
 _CARRIERS = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
 """IPv4 written as IPv6, and IPv4 behind a translator (NAT64)."""
 

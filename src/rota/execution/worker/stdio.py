@@ -32,7 +32,6 @@ class Outputs:
         self.install()
 
     def install(self) -> None:
-        """Make new ones the outputs."""
         self._streams = self._make()
         sys.stdout, sys.stderr = self._streams
         # Those of the interpreter would keep what is written to them until they are full.
