@@ -11,7 +11,6 @@ class ProcessStarter(Protocol):
 
     def pump(self) -> None:
         """Start what waits; a place may be free now."""
-        ...
 
 
 class ProcessLimit:

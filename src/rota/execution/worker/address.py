@@ -53,9 +53,6 @@ _NOT_PUBLIC_V6 = [
 _CARRIERS = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
 """IPv4 written as IPv6, and IPv4 behind a translator (NAT64)."""
 
-IPv4 = ipaddress.IPv4Address
-IPv6 = ipaddress.IPv6Address
-
 REFUSED = "address"
 
 
@@ -105,12 +102,7 @@ def _addresses(host: str, port: int, hosts: tuple[str, ...]) -> list[tuple[int, 
 def is_public(text: str) -> bool:
     """True if an address belongs to the public network; so must an address that it carries inside."""
     address = ipaddress.ip_address(text.partition("%")[0])
-    inner = address if isinstance(address, IPv4) else _carried(address)
-    if inner is not None:
+    if address.version == 4 or any(address in network for network in _CARRIERS):
+        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         return not any(inner in network for network in _NOT_PUBLIC_V4)
     return address in _UNICAST and not any(address in network for network in _NOT_PUBLIC_V6)
-
-
-def _carried(address: IPv6) -> IPv4 | None:
-    """The IPv4 address inside an IPv6 address that is another way to write or reach it; none if there is none."""
-    return IPv4(int(address) & 0xFFFFFFFF) if any(address in network for network in _CARRIERS) else None
