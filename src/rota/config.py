@@ -12,10 +12,9 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from rota.errors import InvalidInput, Problem
-from rota.folders import state_path
 from rota.model.value import Value
 from rota.model.work import LOG_MAX
 from rota.settings import SETTINGS, Setting, typed, variable
@@ -229,32 +228,35 @@ def config_of(found: Mapping[str, Sourced]) -> Config:
     for name, sourced in found.items():
         section, _, field = name.partition(".")
         sections.setdefault(section, {})[field] = sourced.value
-    node = sections["node"]["name"] or f"{socket.gethostname()}-{os.getpid()}"
-    return Config(
-        store=StoreConfig(**sections["store"]),
-        node=NodeConfig(**{**sections["node"], "name": node}),
-        coordinator=CoordinatorConfig(**sections["coordinator"]),
-        placement=PlacementConfig(**sections["placement"]),
-        scheduler=SchedulerConfig(**sections["scheduler"]),
-        lease=LeaseConfig(**sections["lease"]),
-        dispatch=DispatchConfig(**sections["dispatch"]),
-        executor=_executor(sections["executor"]),
-        retention=RetentionConfig(**sections["retention"]),
-        logs=_logs(sections["logs"], sections["store"]["url"]),
-        definitions=DefinitionsConfig(**sections["definitions"]),
-        alarm=AlarmConfig(**sections["alarm"]),
-    )
+    sections["node"]["name"] = sections["node"]["name"] or f"{socket.gethostname()}-{os.getpid()}"
+    executor, logs, file = sections["executor"], sections["logs"], sqlite_path(sections["store"]["url"])
+    executor["state_path"] = executor["state_path"] or state_path(os.geteuid(), os.environ)
+    # Output is kept next to an SQLite file, so that whoever opens the one finds the other.
+    logs["path"] = logs["path"] or str((Path() if file is None else file.parent) / "rota-logs")
+    return Config(**{name: kind(**sections[name]) for name, kind in get_type_hints(Config).items()})
 
 
-def _logs(section: dict[str, Any], store_url: str) -> LogsConfig:
-    """Output is kept next to an SQLite file, so that whoever opens the one finds the other."""
-    file = sqlite_path(store_url)
-    beside = Path() if file is None else file.parent
-    return LogsConfig(**{**section, "path": section["path"] or str(beside / "rota-logs")})
+def state_path(uid: int, given: Mapping[str, str]) -> str:
+    """Where the executors of a user note their process trees: a folder that no other user could have made before.
+
+    Not below XDG_RUNTIME_DIR, if there is another: that goes when the user logs out, and the node may stay. Homes are
+    shared by hosts, numbers of processes are not, so each host has a folder of its own. Nothing, if there is no place.
+    """
+    if uid == 0:
+        return "/run/rota" if Path("/run").is_dir() else "/var/run/rota"  # macOS has the older one only
+    home = given.get("HOME", "")
+    for base in (given.get("XDG_STATE_HOME", ""), f"{home}/.local/state" if _is_own(home, uid) else ""):
+        if base.startswith("/"):
+            return f"{base}/rota/{socket.gethostname()}"
+    runtime = given.get("XDG_RUNTIME_DIR", "")
+    return f"{runtime}/rota" if _is_own(runtime, uid) else ""
 
 
-def _executor(section: dict[str, Any]) -> ExecutorConfig:
-    return ExecutorConfig(**{**section, "state_path": section["state_path"] or state_path(os.geteuid(), os.environ)})
+def _is_own(path: str, uid: int) -> bool:
+    try:
+        return path.startswith("/") and Path(path).stat().st_uid == uid
+    except OSError:
+        return False
 
 
 def sqlite_path(store_url: str) -> Path | None:

@@ -4,7 +4,11 @@
     ├── InvalidInput        what was given is wrong: each problem names its field and the reason
     ├── NotFound            there is no such job, run or file
     ├── Refused             the request is understood, but the present state forbids it
-    │   └── LogUnreadable   the output of an attempt is there, but cannot be read
+    │   ├── LogUnreadable   the output of an attempt is there, but cannot be read
+    │   ├── CannotStart     a process tree was ordered wrongly: no such program, directory or user; nothing of it ran
+    │   ├── DeadlinePassed  the lease of this node is over: no process tree may start until it is renewed
+    │   └── BoundaryFailed  no process could be made, or no boundary of that kind is to be had; nothing of it ran
+    │       └── ZygoteGone  the process that makes them died meanwhile
     ├── TaskFailed          a task that somebody waits for did not succeed
     ├── LogGap              output that was written before is gone from the log store
     ├── Undelivered         a message about an alarm did not arrive, as far as is known
@@ -100,6 +104,22 @@ class TaskFailed(RotaError):
 
 class LogUnreadable(Refused):
     """The output of an attempt is there, but cannot be read."""
+
+
+class CannotStart(Refused):
+    """The program cannot be started as ordered; the message says which step failed and why."""
+
+
+class DeadlinePassed(Refused):
+    """The deadline of the switch has passed, so nothing may start."""
+
+
+class BoundaryFailed(Refused):
+    """This node could not make the boundary; another might."""
+
+
+class ZygoteGone(BoundaryFailed):
+    """The process that makes supervisors died; a new one may do it."""
 
 
 class LogGap(RotaError):

@@ -56,7 +56,6 @@ def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def wrong(reason: str) -> InvalidInput:
-    """What is wrong with the URL."""
     return InvalidInput.of("coordinator.url", reason)
 
 

@@ -142,7 +142,6 @@ SETTINGS = (
 
 
 def variable(setting: Setting) -> str:
-    """The environment variable of a setting."""
     return "ROTA_STORE" if setting.name == "store.url" else "ROTA_" + setting.name.replace(".", "_").upper()
 
 

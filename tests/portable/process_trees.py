@@ -12,8 +12,8 @@ from typing import Any
 resource.setrlimit(resource.RLIMIT_NOFILE, (500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 from rota.clock import SystemClock  # noqa: E402 - it looks at its limits when it is loaded
+from rota.errors import CannotStart  # noqa: E402
 from rota.execution import descriptors  # noqa: E402
-from rota.execution.isolation.errors import CannotStart  # noqa: E402
 from rota.execution.isolation.process_tree import ProcessTree  # noqa: E402
 from rota.execution.isolation.process_trees import ProcessTrees  # noqa: E402
 from rota.execution.isolation.tree_order import TreeSpec  # noqa: E402

@@ -142,6 +142,6 @@ def test_process_trees_without_linux_starts_refuses_kills_and_leaks_nothing(tmp_
 
 def test_without_a_ps_that_can_be_read_a_node_says_why_it_starts_nothing(tmp_path: Path, ground: Ground) -> None:
     ground.break_ps()
-    code = "from rota.execution.isolation.availability import available; print(available()[-1].why)"
+    code = "from rota.execution.isolation.availability import BoundaryKind, why_not; print(why_not(BoundaryKind.GROUP))"
     done = subprocess.run(ground.command("-c", code), capture_output=True, text=True, check=True)
     assert done.stdout == "/bin/ps does not tell of this process when it started\n"

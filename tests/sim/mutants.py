@@ -18,9 +18,8 @@ from rota.core.fire import Fire
 from rota.core.placement import claim
 from rota.loops.member import Member
 from rota.loops.placer import beat, scope
-from rota.loops.placer.claim import ClaimPlacer
+from rota.loops.placer.claim import ClaimPlacer, Handovers
 from rota.loops.placer.cluster_view import ClusterView
-from rota.loops.placer.handover import Handovers
 from rota.loops.placer.scope import ScopePlacer
 from rota.loops.placer.session_keeper import SessionKeeper
 from rota.loops.rescuer import Rescuer

@@ -48,7 +48,7 @@ TRIED = {
     "loops.placer.scope: ScopePlacer.once: `self._keeper.session is None` is `self._keeper.session is not None`": SEEN,
     "loops.placer.beat: BeatPlacer.owns: "
     "returns nothing instead of `self._keeper.may_fire and tick_of(at, self._beat_s) in self._won`": SEEN,
-    "loops.placer.handover: Handovers.__init__: `0` is `1`": Fate(
+    "loops.placer.claim: Handovers.__init__: `0` is `1`": Fate(
         reason="the version is read in every sweep before it is used",
     ),
     "loops.placer.session_keeper: SessionKeeper._update: "

@@ -17,8 +17,7 @@ from rota.loops.identity import Identity
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.member import Member
-from rota.loops.placer.claim import ClaimPlacer
-from rota.loops.placer.handover import Handovers
+from rota.loops.placer.claim import ClaimPlacer, Handovers
 from rota.loops.placer.participation import participate
 from rota.loops.reconciler import Reconciler
 from rota.loops.scheduler import Scheduler

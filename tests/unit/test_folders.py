@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.config import config_of, load
-from rota.folders import state_path
+from rota.config import config_of, load, state_path
 
 HOST = socket.gethostname()
 ME = max(os.geteuid(), 1)

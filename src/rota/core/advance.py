@@ -80,7 +80,6 @@ def _reason_to_pause(job: Job, states: Sequence[RunState | None], before: int) -
 
 
 def wants_pause(job: Job) -> bool:
-    """Whether failures can pause a job."""
     return job.definition.pause_after is not None or _pauses_at_once(job)
 
 

@@ -19,7 +19,6 @@ def may_overlap(end: AttemptEnd, margin_s: float) -> bool:
 
 
 def job_spec(definition: Definition, task_name: str) -> ExecutionSpec:
-    """How the items of a job's task are executed."""
     task = definition.task(task_name)
     return ExecutionSpec(
         name=str(definition.full_name),
@@ -63,7 +62,6 @@ def assigned_spec(work: Work, task_name: str) -> ExecutionSpec:
 def job_attempt(
     granted: Granted, grant: Grant, item: Item, spec: ExecutionSpec, run: Run, definition: Definition
 ) -> Attempt:
-    """An attempt at an item of a job's run."""
     full_name = f"{definition.tenant}/{definition.project}/{definition.name}"
     return Attempt(
         granted.item_id,
@@ -86,7 +84,6 @@ def job_attempt(
 
 
 def assigned_attempt(granted: Granted, grant: Grant, item: Item, spec: ExecutionSpec, work: Work) -> Attempt:
-    """An attempt at an assigned item."""
     return Attempt(
         granted.item_id,
         granted.attempt,

@@ -48,7 +48,6 @@ class ClusterFacts(Value, frozen=True, kw_only=True):
 
     @property
     def going(self) -> dict[int, Handover]:
-        """Jobs on their way, and to whom."""
         return {job_id: it for jobs in self.handovers.values() for job_id, it in jobs.items()}
 
     @property
@@ -63,7 +62,6 @@ class ClusterFacts(Value, frozen=True, kw_only=True):
 
     @property
     def spare(self) -> int:
-        """How many more jobs all could hold."""
         return claim.spare(len(self.jobs), self.limits.values())
 
     @property
@@ -78,11 +76,9 @@ class ClusterFacts(Value, frozen=True, kw_only=True):
         return tuple(sorted(self.jobs - self.owners.keys())) if has_owners else ()
 
     def peer(self, name: str) -> Peer | None:
-        """Return the living scheduler of that name, or None."""
         return next((it for it in self.peers if it.name == name), None)
 
     def state_of(self, peer: Peer) -> NodeState:
-        """Return online, or draining for a scheduler on the offline list."""
         return NodeState.DRAINING if peer.name in self.drained else NodeState.ONLINE
 
 
@@ -141,7 +137,6 @@ def drain_objections(facts: ClusterFacts, names: Collection[str]) -> list[str]:
 
 
 def claim_objections(facts: ClusterFacts, name: str) -> list[str]:
-    """Return the reasons against giving a scheduler one more job."""
     if name in facts.drained:
         return [f"{name} is on the offline list"]
     held, limit = facts.held[name], facts.limits[name]

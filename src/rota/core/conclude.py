@@ -24,7 +24,6 @@ def conclude(
     runs: Iterable[NewRun] = (),
     new_jobs: Iterable[NewJob] = (),
 ) -> Plan:
-    """Make the plan of a decision."""
     lasting = _without_replaced(runs, floor)
     return Plan(
         new_jobs=tuple(new_jobs),

@@ -189,7 +189,6 @@ def _first(definition: Definition, job: Job, now: datetime) -> Instant | None:
 
 
 def pause(job: Job, facts: Facts, floor: Floor, *, kind: str = "job.paused") -> tuple[JobChange, list[NewRun]]:
-    """Pause an enabled job, after settling what it owes."""
     after, owed = _settled(job, facts, floor)
     return _revise(job, after, facts.now, kind, state=JobState.PAUSED, next_=None), owed
 

@@ -84,7 +84,6 @@ def lasting(before: Iterable[Finding], after: Iterable[Finding]) -> tuple[Findin
 
 
 def suspects(queued: Iterable[Queued], now: datetime) -> list[Queued]:
-    """Return the items that have been ready or assigned for too long."""
     ready, given = now - timedelta(seconds=READY_S), now - timedelta(seconds=ASSIGNED_S)
     return [
         it
@@ -113,21 +112,16 @@ def _schedulers(health: Health) -> Iterator[Finding]:
     if not peers:
         yield found("no_scheduler", f"no scheduler takes part; {len(health.members.nodes)} nodes are there")
     elif len(active) < SCHEDULERS_MIN:
-        yield found("few_schedulers", f"{_schedulers_take(len(active))} jobs; {SCHEDULERS_MIN} or more are better")
+        take = "only 1 scheduler takes" if len(active) == 1 else f"only {len(active)} schedulers take"
+        yield found("few_schedulers", f"{take} jobs; {SCHEDULERS_MIN} or more are better")
     kinds = _by_value({it.name: str(it.placement or "") for it in peers})
     if len(kinds) > 1:
         yield found("differing_placements", f"schedulers differ in placement: {_listed(kinds)}")
 
-
-def _schedulers_take(number: int) -> str:
-    return "only 1 scheduler takes" if number == 1 else f"only {number} schedulers take"
-
-
-def _faults(health: Health) -> Iterator[Finding]:
-    by_faults = _by_value({it.name: str(it.faults) for it in health.cluster.active})
+    by_faults = _by_value({it.name: str(it.faults) for it in active})
     if len(by_faults) > 1:
         yield found("differing_faults", f"schedulers differ in how many of them may die (n): {_listed(by_faults)}")
-    for peer in health.cluster.active:
+    for peer in active:
         if peer.faults < 1:
             yield found("no_faults", f"it plans for {peer.faults} deaths (n)", peer.name)
 
@@ -213,13 +207,11 @@ def _items(health: Health) -> Iterator[Finding]:
         if it.why in _STUCK:
             yield found(_STUCK[it.why], it.text, f"item {it.item_id} of run {it.run_id}")
 
-
-def _holds(health: Health) -> Iterator[Finding]:
     for hold in health.cluster.holds:
         yield found("paused", f"paused by {hold.actor}", str(hold))
 
 
-def _boundaries(health: Health) -> Iterator[Finding]:
+def _executors(health: Health) -> Iterator[Finding]:
     executors = [it.joined for it in health.members.nodes if it.joined.seats]
     for kind, names in _by_value({it.name: it.boundary for it in executors}).items():
         code = "weak_boundary" if kind in WEAK_BOUNDARIES else "boundary"
@@ -229,16 +221,12 @@ def _boundaries(health: Health) -> Iterator[Finding]:
         why = f"; nothing stronger, for {whys}" if whys else ""
         yield found(code, f"processes are held together by boundary {kind}{promise}{why}", ", ".join(names))
 
-
-def _digests(name: str, executors: Sequence[NewNode], boundary: str) -> str:
-    """What those with that boundary say of it."""
-    return " | ".join(sorted({it.digests[name] for it in executors if it.boundary == boundary and name in it.digests}))
-
-
-def _users(health: Health) -> Iterator[Finding]:
-    executors = [it.joined for it in health.members.nodes if it.joined.seats]
     for words, names in _by_value({it.name: it.digests.get("tasks", "") for it in executors}).items():
         yield found("root_tasks", f"tasks run as {words}", ", ".join(sorted(names)))
+
+
+def _digests(name: str, executors: Sequence[NewNode], boundary: str) -> str:
+    return " | ".join(sorted({it.digests[name] for it in executors if it.boundary == boundary and name in it.digests}))
 
 
 def _by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
@@ -262,7 +250,6 @@ def _unread(health: Health) -> Iterator[Finding]:
 _CHECKS = (
     _unread,
     _schedulers,
-    _faults,
     _capacity,
     _owners,
     _entries,
@@ -271,7 +258,5 @@ _CHECKS = (
     _clocks,
     _store,
     _items,
-    _holds,
-    _boundaries,
-    _users,
+    _executors,
 )

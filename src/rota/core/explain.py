@@ -124,7 +124,6 @@ def _overlap(before: tuple[int, ...]) -> str:
 
 
 def _seat(place: ItemStanding, standing: Standing) -> _Hold:
-    """Describe where an item that holds a seat is."""
     queued = place.queued
     names = {node.id: node.joined.name for node in standing.nodes}
     if queued.node_id is None:
@@ -245,7 +244,6 @@ def _observers(node: Node, standing: Standing) -> list[Node]:
 
 
 def _alive(standing: Standing) -> list[Node]:
-    """Return the nodes whose lease has not ended."""
     there = (NodeState.ONLINE, NodeState.DRAINING)
     return [node for node in standing.nodes if node.state in there and is_live(node, standing.now)]
 
@@ -258,7 +256,6 @@ def _handler(handler: str) -> str:
 
 
 def _remedy(handler: str) -> str:
-    """Say what a node needs in order to run the item."""
     module, _, function = handler.partition(":")
     if function and not is_listener(handler):
         return f"a node may import it if executor.modules names {module} (ROTA_EXECUTOR_MODULES={module})"

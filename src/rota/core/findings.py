@@ -116,8 +116,4 @@ KINDS: dict[str, Kind] = {
 
 
 def found(code: str, what: str, about: str = "") -> Finding:
-    """Make a finding of a known code."""
-    kind = KINDS[code]
-    return Finding(
-        severity=kind.severity, code=code, what=what, about=about, why=kind.why, todo=kind.todo, passes=kind.passes
-    )
+    return Finding(code=code, what=what, about=about, **KINDS[code]._asdict())

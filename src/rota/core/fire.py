@@ -53,13 +53,17 @@ def settle(job: Job, now: datetime, floor: Floor) -> tuple[Job, list[NewRun]]:
 def settle_round(job: Job, now: datetime, floor: Floor) -> tuple[Job, list[NewRun]]:
     """Record what a due job owes, at most `SLOTS_MAX` slots of it."""
     due = owed(job, now)
-    runs = _record(job, due, now, floor)
+    key = own_key(job)
+    runs = [
+        *_skipped(job, key, due.missed, SkipReason.MISFIRE),
+        *_skipped(job, key, due.closed, SkipReason.CALENDAR),
+        *(_start(job, key, instant, rank, due, now, floor) for rank, instant in enumerate(due.starts)),
+    ]
     settled_at = due.settled_at if job.settled_at is None else max(job.settled_at, due.settled_at)
     return msgspec.structs.replace(job.armed(due.next), settled_at=settled_at), runs
 
 
 def own_key(job: Job) -> str:
-    """The overlap key of a job's own slots."""
     return overlap_key(job.id, job.definition, job.definition.params)
 
 
@@ -77,15 +81,6 @@ def new_items(
         )
         for task in definition.tasks
     )
-
-
-def _record(job: Job, due: Owed, now: datetime, floor: Floor) -> list[NewRun]:
-    key = own_key(job)
-    return [
-        *_skipped(job, key, due.missed, SkipReason.MISFIRE),
-        *_skipped(job, key, due.closed, SkipReason.CALENDAR),
-        *(_start(job, key, instant, rank, due, now, floor) for rank, instant in enumerate(due.starts)),
-    ]
 
 
 def _start(job: Job, key: str, instant: Instant, rank: int, due: Owed, now: datetime, floor: Floor) -> NewRun:

@@ -29,7 +29,6 @@ _OPEN = ("localhost", "0.0.0.0", "::")  # noqa: S104 - names, nothing is bound
 
 
 def hosts_in(url: str) -> set[str]:
-    """Return the hosts that a URL names."""
     places: list[str] = []
     for word in url.split():
         _, mark, rest = word.partition("://")

@@ -72,7 +72,6 @@ class Floor:
             self.moves.append(_move(run, RunState.RUNNING))
 
     def withdraw(self, key: str, job_id: int) -> None:
-        """Cancel the waiting runs of one job."""
         crowd = self._crowd(key)
         for run in [run for run in crowd.queue if run.job_id == job_id]:
             self._leave(crowd, run, RunState.CANCELLED)

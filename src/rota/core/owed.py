@@ -39,7 +39,6 @@ def seed_of(definition: Definition) -> str:
 
 
 def owed(job: Job, now: datetime) -> Owed:
-    """Return the due slots of a job, and which of them start."""
     assert job.pending is not None, f"job {job.id} is not due"
     due: list[Instant] = []
     following: Instant | None = None
@@ -131,7 +130,6 @@ def _long_backlog(definition: Definition, head: Sequence[Instant], rest: Instant
 
 
 def _room(definition: Definition) -> int:
-    """Return how many late slots may run."""
     match definition.misfire.policy:
         case MisfirePolicy.SKIP:
             return 0

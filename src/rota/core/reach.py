@@ -41,12 +41,10 @@ def failures(before: Mapping[int, int], answered: Mapping[int, bool]) -> dict[in
 
 
 def unreachable(failed: Mapping[int, int]) -> frozenset[int]:
-    """Return the nodes that failed several checks in a row."""
     return frozenset(node_id for node_id, count in failed.items() if count >= UNREACHABLE_AFTER)
 
 
 def is_loopback(address: str) -> bool:
-    """True if HOST:PORT is a loopback address."""
     host = address.rpartition(":")[0].strip("[]") or address
     try:
         return ip_address(host).is_loopback

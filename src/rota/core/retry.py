@@ -30,10 +30,6 @@ class Next(NamedTuple):
     message: str = ""
     """Why it is over, where the attempt itself does not say so."""
 
-    @property
-    def exhausted(self) -> bool:
-        return self.state is ItemState.FAILED
-
 
 def after(outcome: Outcome, cause: str, *, failures: int, losses: int, retry: Retry, chance: float) -> Next:
     """Decide, given the failures and the consecutive losses before. `chance` in [0, 1) is for the jitter."""
@@ -58,13 +54,10 @@ def _after_loss(failures: int, losses: int, retry: Retry) -> Next:
 
 
 def _after_failure(causes: set[str], failures: int, retry: Retry, chance: float) -> Next:
-    if failures > retry.max or not _may_repeat(causes, retry):
+    may_repeat = causes.isdisjoint(retry.never) and (not retry.only or not causes.isdisjoint(retry.only))
+    if failures > retry.max or not may_repeat:
         return Next(ItemState.FAILED, 0.0, failures, 0)
     return Next(ItemState.READY, pause_s(retry.backoff, failures, chance), failures, 0)
-
-
-def _may_repeat(causes: set[str], retry: Retry) -> bool:
-    return causes.isdisjoint(retry.never) and (not retry.only or not causes.isdisjoint(retry.only))
 
 
 def pause_s(backoff: Backoff, failures: int, chance: float) -> float:

@@ -6,8 +6,7 @@ import signal
 
 import msgspec
 
-from rota.errors import RotaError
-from rota.execution.isolation.errors import CannotStart
+from rota.errors import CannotStart, RotaError
 from rota.execution.isolation.process_tree import TreeEnd
 from rota.model.node import UNABLE
 from rota.model.run import TRACEBACK

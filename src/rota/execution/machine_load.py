@@ -44,7 +44,7 @@ class MachineLoad:
 
     def memory(self) -> float:
         fields = dict(line.split(":", 1) for line in _read("/proc/meminfo").splitlines() if ":" in line)
-        total, free = (_kilobytes(fields.get(name, "")) for name in ("MemTotal", "MemAvailable"))
+        total, free = (int(fields.get(name, "0 kB").split()[0]) for name in ("MemTotal", "MemAvailable"))
         return 1.0 - free / total if total else 0.0
 
 
@@ -84,10 +84,6 @@ def _ticks() -> tuple[int, int]:
     if len(times) < 5:
         return 0, 0
     return sum(times) - times[3] - times[4], sum(times)
-
-
-def _kilobytes(text: str) -> int:
-    return int(text.split(maxsplit=1)[0]) if text.split() else 0
 
 
 def _read(path: str) -> str:

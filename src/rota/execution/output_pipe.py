@@ -27,13 +27,11 @@ class OutputPipe:
         loop.add_reader(descriptor, self._read)
 
     def drain(self) -> None:
-        """Take all that is in the pipe now."""
         left = DRAIN_MAX
         while self._open and left > 0 and (size := self._piece()):
             left -= size
 
     def close(self) -> None:
-        """Take the rest and let go."""
         self.drain()
         if self._descriptor >= 0:
             self._stop_listening()

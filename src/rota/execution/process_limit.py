@@ -11,7 +11,6 @@ class ProcessStarter(Protocol):
 
     def pump(self) -> None:
         """Start what waits; a place may be free now."""
-        ...
 
 
 class ProcessLimit:
@@ -19,21 +18,17 @@ class ProcessLimit:
 
     def __init__(self, most: int, evict: Callable[[], bool]) -> None:
         self._most = most
-        self._used = 0
+        self.used = 0
         self._evict = evict
         """Retires an idle worker; returns false if there is none."""
         self._retiring = 0
         """How many idle workers were retired to make room for those that wait."""
         self._waiting: dict[ProcessStarter, None] = {}
 
-    @property
-    def used(self) -> int:
-        return self._used
-
     def take(self, starter: ProcessStarter) -> bool:
         """Take a place. If there is none, retire an idle worker, let `starter` wait and return false."""
-        if self._used < self._most:
-            self._used += 1
+        if self.used < self._most:
+            self.used += 1
             return True
         if starter in self._waiting:
             return False
@@ -51,10 +46,10 @@ class ProcessLimit:
 
     def give_back(self) -> None:
         """A process is gone: its place is free for the next that waits."""
-        self._used -= 1
+        self.used -= 1
         self._retiring = max(0, self._retiring - 1)
         for starter in list(self._waiting):
-            if self._used >= self._most:
+            if self.used >= self._most:
                 break
             del self._waiting[starter]
             starter.pump()

@@ -7,11 +7,11 @@ import socket
 from collections.abc import Callable
 
 from rota.execution.isolation import processes
+from rota.execution.isolation.records import Process
 from rota.model.node import Place
 
 
 def here() -> Place:
-    """Where this process runs."""
     seen = processes.this_process()
     return Place(
         host=socket.gethostname(),
@@ -29,10 +29,7 @@ def process_is_gone(place: Place, mine: Place) -> bool:
     """
     if not mine.boot_id or (place.boot_id, place.pid_namespace) != (mine.boot_id, mine.pid_namespace):
         return False
-    seen = processes.find(place.pid)
-    if seen is None:
-        return not processes.is_hidden(place.pid)
-    return not seen.is_alive or not processes.same_start(seen.ticks, place.pid_started)
+    return not Process(pid=place.pid, ticks=place.pid_started).is_alive
 
 
 def _known(ask: Callable[[], str]) -> str:

@@ -9,6 +9,7 @@ import stat
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -36,15 +37,15 @@ from rota.model.work import RESULT_MAX, Attempt, AttemptEnd, Bounds
 log = structlog.get_logger()
 
 
+@dataclass(slots=True, eq=False)
 class Programs:
     """The attempts that are programs, waiting and running."""
 
-    def __init__(self, parts: RunnerParts, process_limit: ProcessLimit, node: Mapping[str, str]) -> None:
-        self._parts = parts
-        self._process_limit = process_limit
-        self._node = node
-        self._waiting: deque[LiveAttempt] = deque()
-        self._running: dict[Program, asyncio.Task[None]] = {}
+    parts: RunnerParts
+    process_limit: ProcessLimit
+    node: Mapping[str, str]
+    _waiting: deque[LiveAttempt] = field(default_factory=deque)
+    _running: dict[Program, asyncio.Task[None]] = field(default_factory=dict)
 
     def add(self, live: LiveAttempt) -> None:
         self._waiting.append(live)
@@ -53,9 +54,9 @@ class Programs:
         while self._waiting:
             if self._waiting[0].over:
                 self._waiting.popleft()
-            elif self._process_limit.take(self):
-                program = Program(self._parts, self._waiting.popleft(), self._node)
-                self._running[program] = self._parts.loop.create_task(self._run(program))
+            elif self.process_limit.take(self):
+                program = Program(self.parts, self._waiting.popleft(), self.node)
+                self._running[program] = self.parts.loop.create_task(self._run(program))
             else:
                 return
 
@@ -74,29 +75,31 @@ class Programs:
         except Exception as error:
             log.exception("program.lost", attempt=label_of(program.live.attempt))
             program.kill()
-            self._parts.attempts.end(
+            self.parts.attempts.end(
                 program.live, AttemptEnd(Outcome.LOST, message=f"a fault in this node: {error}"), None
             )
         finally:
             del self._running[program]
-            self._process_limit.give_back()
+            self.process_limit.give_back()
 
 
+@dataclass(slots=True, eq=False)
 class Program:
     """The program of one attempt."""
 
-    def __init__(self, parts: RunnerParts, live: LiveAttempt, node: Mapping[str, str]) -> None:
-        self._parts = parts
-        self.live = live
-        self._node = node
-        self._folder: Path | None = None
-        self._tree: ProcessTree | None = None
-        self._is_killed = False
-        live.process = self
+    parts: RunnerParts
+    live: LiveAttempt
+    node: Mapping[str, str]
+    _folder: Path | None = None
+    _tree: ProcessTree | None = None
+    _is_killed: bool = False
+
+    def __post_init__(self) -> None:
+        self.live.process = self
 
     async def run(self) -> None:
         """Start the program, and return when all its processes are gone."""
-        parts, live = self._parts, self.live
+        parts, live = self.parts, self.live
         label = label_of(live.attempt)
         try:
             self._tree = await parts.process_trees.start(self._spec(label))
@@ -131,10 +134,10 @@ class Program:
         attempt = self.live.attempt
         kind = KINDS.find(attempt.spec.runner)
         assert isinstance(kind, ProgramKind)
-        self._folder = self._parts.work_folders.make(attempt.spec.bounds.user, "work")
+        self._folder = self.parts.work_folders.make(attempt.spec.bounds.user, "work")
         return TreeSpec(
             argv=tuple(kind.argv(attempt.spec.config)),
-            env=environment.of_program(attempt, self._node, str(self._folder / "result")),
+            env=environment.of_program(attempt, self.node, str(self._folder / "result")),
             bounds=self._placed(self._folder),
             hold_s=attempt.spec.hold_s,
             label=label,
@@ -148,12 +151,12 @@ class Program:
         return replace(bounds, directory=str(folder / "work"))
 
     def _printed(self, data: bytes) -> None:
-        self._parts.attempts.print(self.live, data)
+        self.parts.attempts.print(self.live, data)
 
     def _unstarted(self, error: Exception, label: str) -> AttemptEnd:
         if self.live.stop_reason is not None:
             return AttemptEnd(self.live.stop_reason, "cancel", "was cancelled at its start")
-        return node_stopped() if self._is_killed else self._parts.not_started(error, label)
+        return node_stopped() if self._is_killed else self.parts.not_started(error, label)
 
     def _outcome(self, end: TreeEnd) -> AttemptEnd:
         live = self.live
@@ -178,7 +181,7 @@ class Program:
         with suppress(OSError):
             (self._folder / "result").unlink(missing_ok=True)
             (self._folder / "work").rmdir()
-        self._parts.work_folders.remove(self._folder)
+        self.parts.work_folders.remove(self._folder)
 
 
 def label_of(attempt: Attempt) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rota.execution.attempt_outcome import node_unable, not_started
 from rota.execution.attempts import AttemptTable
@@ -15,29 +16,20 @@ from rota.model.states import Outcome
 from rota.model.work import AttemptEnd
 
 
+@dataclass(slots=True)
 class RunnerParts:
     """Starts processes, reports attempts, writes output, sets timers and makes folders."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        process_trees: ProcessTrees,
-        attempts: AttemptTable,
-        log_writer: LogWriter,
-        timers: Timers,
-        work_folders: WorkFolders,
-    ) -> None:
-        self.loop = loop
-        self.process_trees = process_trees
-        self.attempts = attempts
-        self.log_writer = log_writer
-        self.timers = timers
-        self.work_folders = work_folders
-        self.unable: Callable[[], str] = lambda: ""
-        """Returns why nothing can be started at present; an empty text if it can."""
+    loop: asyncio.AbstractEventLoop
+    process_trees: ProcessTrees
+    attempts: AttemptTable
+    log_writer: LogWriter
+    timers: Timers
+    work_folders: WorkFolders
+    unable: Callable[[], str] = str
+    """Returns why nothing can be started at present; an empty text if it can."""
 
     def not_started(self, error: Exception, label: str) -> AttemptEnd:
-        """The outcome of an attempt whose tree could not be started."""
         outcome = not_started(error, label)
         if outcome.outcome is Outcome.LOST and (why := self.unable()):
             return node_unable(why)

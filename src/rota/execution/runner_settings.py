@@ -5,8 +5,6 @@ from __future__ import annotations
 from rota.model.value import Value
 
 PROCESSES_MAX = 256
-STARTING_MAX = 2
-IDLE_S = 60.0
 
 
 class RunnerSettings(Value, frozen=True, kw_only=True):
@@ -30,7 +28,7 @@ class RunnerSettings(Value, frozen=True, kw_only=True):
     """The variables of the node that are handed on."""
     processes_max: int = PROCESSES_MAX
     """How many workers and programs there may be at a time."""
-    starting_max: int = STARTING_MAX
+    starting_max: int = 2
     """How many workers of one kind are started at a time; those that are there work meanwhile."""
-    idle_s: float = IDLE_S
+    idle_s: float = 60.0
     """After how long a worker without work ends."""

@@ -21,7 +21,6 @@ class Waiter(Protocol):
 
     def on_timer(self, step: int) -> None:
         """The instant has come."""
-        ...
 
 
 class Timers:

@@ -60,7 +60,6 @@ def user_entry(name: str) -> pwd.struct_passwd | None:
 
 
 def rights_of_root() -> str:
-    """What tasks that run as root may do, in words."""
     return "root, without capabilities" if system.IS_LINUX else "root, with all its rights"
 
 

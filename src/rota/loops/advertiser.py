@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from rota.config import Config
@@ -64,94 +65,83 @@ class Apps(Protocol):
     def digest(self) -> str: ...
 
 
+@dataclass(slots=True)
 class Advertiser:
     """Describes this node when it joins, and advertises what changes later. What was not told is told at the next
     change."""
 
-    def __init__(
-        self,
-        store: Store,
-        identity: Identity,
-        config: Config,
-        host: HostFacts,
-        runner: Runner | None,
-        apps: Apps,
-        *,
-        set_apps: SetApps,
-        version: str,
-    ) -> None:
-        self._store = store
-        self._identity = identity
-        self._config = config
-        self._host = host
-        self._runner = runner
-        self._apps = apps
-        self._set_apps = set_apps
-        self._version = version
-        self._unreachable: tuple[int, ...] = ()
-        self._unable = ""
-        self._promises: tuple[str, Mapping[str, str]] | None = None
+    store: Store
+    identity: Identity
+    config: Config
+    host: HostFacts
+    runner: Runner | None
+    apps: Apps
+    set_apps: SetApps
+    version: str
+    _unreachable: tuple[int, ...] = ()
+    _unable: str = ""
+    _promises: tuple[str, Mapping[str, str]] | None = None
 
     def describe(self, incarnation: str) -> NewNode:
         """This node, as it joins."""
-        executor = self._config.executor
+        executor = self.config.executor
         return NewNode(
-            name=self._config.node.name,
+            name=self.config.node.name,
             incarnation=incarnation,
-            place=self._host.place(),
+            place=self.host.place(),
             group=executor.group,
             number=executor.number,
-            seats=0 if self._runner is None else executor.seats,
-            handlers=self._handlers(self._apps),
-            digests=self._digests(self._apps),
-            boundary="" if self._runner is None else self._runner.boundary,
-            version=self._version,
-            address=self._host.address,
+            seats=0 if self.runner is None else executor.seats,
+            handlers=self._handlers(self.apps),
+            digests=self._digests(self.apps),
+            boundary="" if self.runner is None else self.runner.boundary,
+            version=self.version,
+            address=self.host.address,
         )
 
     async def tell_apps(self, apps: Apps) -> None:
         """The apps were read anew: workers of changed files are replaced, and the others are told."""
-        if (apps.homes, apps.digest) == (self._apps.homes, self._apps.digest):
+        if (apps.homes, apps.digest) == (self.apps.homes, self.apps.digest):
             return
-        self._set_apps(dict(apps.homes))
+        self.set_apps(dict(apps.homes))
         await self._advertise(apps)
-        self._apps = apps  # only now: what was not told is told at the next load
+        self.apps = apps  # only now: what was not told is told at the next load
 
     async def tell_unreachable(self, nodes: Sequence[Node]) -> None:
         """These nodes do not answer this one."""
         self._unreachable = tuple(sorted(node.id for node in nodes))
-        await self._advertise(self._apps)
+        await self._advertise(self.apps)
 
     async def tell_unable(self, why: str) -> None:
         """This node can execute nothing, for that reason; none: it can again."""
         self._unable = why
-        await self._advertise(self._apps)
+        await self._advertise(self.apps)
 
     async def _advertise(self, apps: Apps) -> None:
-        if self._identity.id is not None:
-            await self._store.transact(advertise, self._identity.id, self._handlers(apps), self._digests(apps))
+        if self.identity.id is not None:
+            await self.store.transact(advertise, self.identity.id, self._handlers(apps), self._digests(apps))
 
     def _handlers(self, apps: Apps) -> tuple[str, ...]:
-        modules = [f"{name}:*" for name in words(self._config.executor.modules)]
-        kinds = map(kind_handler, self._host.kinds())
+        modules = [f"{name}:*" for name in words(self.config.executor.modules)]
+        kinds = map(kind_handler, self.host.kinds())
         return (*apps.handlers, *apps.listeners, *modules, *kinds)
 
     def _digests(self, apps: Apps) -> dict[str, str]:
         """What the doctor looks at: apps, time-zone data, how far this host's clock is off, whom it cannot reach,
         and why its boundary is not a stronger one."""
         found = {"apps": apps.digest, "tzdata": data_version(), UNABLE: self._unable}
-        if self._config.node.roles != "all":
-            found["roles"] = self._config.node.roles
-        if self._host.skew_s is not None:
-            found["skew_s"] = f"{self._host.skew_s:.3f}"
+        if self.config.node.roles != "all":
+            found["roles"] = self.config.node.roles
+        if self.host.skew_s is not None:
+            found["skew_s"] = f"{self.host.skew_s:.3f}"
         found[UNREACHABLE] = " ".join(map(str, self._unreachable))
         return {name: text for name, text in {**found, **self._promised()}.items() if text}
 
     def _promised(self) -> Mapping[str, str]:
         """Asked once, when the runner knows its boundary: to find out what a host can do may start a process."""
-        boundary = "" if self._runner is None else self._runner.boundary
+        boundary = "" if self.runner is None else self.runner.boundary
         if self._promises is None or self._promises[0] != boundary:
-            self._promises = boundary, self._host.promises(boundary)
+            self._promises = boundary, self.host.promises(boundary)
         return self._promises[1]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from rota.config import PlacementConfig
 from rota.core.placement.beat import lock_key, tick_of, wait_s
@@ -24,63 +25,52 @@ BEAT_S = 60.0
 ASK_S = 6.0
 """How often one who has not got it looks whether its holder is still there. With a session, that is less than a lease:
 what a holder left behind is rescued in time."""
-USUAL = PlacementConfig()
 
 
+@dataclass(slots=True)
 class Duties:
     """What one node knows of its duties."""
 
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.moment: StoreTime | None = None
-        self.won: dict[str, int] = {}
-        self.asked: tuple[float, str | None, int] | None = None
-        """When, in which session and for which tick it was asked last."""
-        self.turn = asyncio.Lock()
-        """Held while it asks."""
+    names: list[str] = field(default_factory=list)
+    moment: StoreTime | None = None
+    won: dict[str, int] = field(default_factory=dict)
+    asked: tuple[float, str | None, int] | None = None
+    """When, in which session and for which tick it was asked last."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while it asks."""
 
 
+@dataclass(slots=True)
 class Duty:
     """One duty, as one node sees it."""
 
-    def __init__(
-        self,
-        store: Store,
-        coordinator: Coordinator | None,
-        clock: Clock,
-        name: str,
-        node: str,
-        *,
-        busy: Callable[[], float] = lambda: 0.0,
-        takes_part: bool = True,
-        placement: PlacementConfig = USUAL,
-        duties: Duties | None = None,
-    ) -> None:
-        self._store = store
-        self._coordinator = coordinator
-        self._clock = clock
-        self._name = name
-        self._node = node
-        self._busy = busy
-        self._takes_part = takes_part
-        """Duties are for schedulers; a node that only executes leaves them alone."""
-        self._placement = placement
-        self._all = duties or Duties()
-        self._all.names.append(name)
+    store: Store
+    coordinator: Coordinator | None
+    clock: Clock
+    name: str
+    node: str
+    busy: Callable[[], float] = float
+    takes_part: bool = True
+    """Duties are for schedulers; a node that only executes leaves them alone."""
+    placement: PlacementConfig = field(default_factory=PlacementConfig)
+    duties: Duties = field(default_factory=Duties)
+
+    def __post_init__(self) -> None:
+        self.duties.names.append(self.name)
 
     async def is_mine(self) -> bool:
         """Whether this node should do it now."""
-        if not self._takes_part:
+        if not self.takes_part:
             return False
-        if self._coordinator is None:
+        if self.coordinator is None:
             return True
-        async with self._all.turn:
-            return await self._is_mine(self._coordinator)
+        async with self.duties.turn:
+            return await self._is_mine(self.coordinator)
 
     async def _is_mine(self, coordinator: Coordinator) -> bool:
-        known, tick, session = self._all, await self._tick(), coordinator.session
+        known, tick, session = self.duties, await self._tick(), coordinator.session
         keys = {lock_key(name, tick) for name in known.names}
-        key, now_s = lock_key(self._name, tick), self._clock.monotonic()
+        key, now_s = lock_key(self.name, tick), self.clock.monotonic()
         if known.asked is not None and known.asked[1:] == (session, tick):
             if key in known.won or now_s < known.asked[0] + ASK_S:
                 return session is None or key in known.won
@@ -88,10 +78,10 @@ class Duty:
                 known.asked = now_s, session, tick
                 return False
         elif known.asked is not None and known.asked[2] != tick:
-            await self._clock.sleep(self._wait_s())
+            await self.clock.sleep(self._wait_s())
         known.asked = now_s, session, tick
         try:
-            won = await coordinator.claim(dict.fromkeys(sorted(keys), self._node))
+            won = await coordinator.claim(dict.fromkeys(sorted(keys), self.node))
             old = {it: fence for it, fence in known.won.items() if it not in keys}
             if len(old) > len(keys):  # those of two beats in one transaction: nobody else wants them
                 await coordinator.release(old)
@@ -110,11 +100,11 @@ class Duty:
             return False
 
     def _wait_s(self) -> float:
-        config = self._placement
-        return wait_s(self._busy(), self._clock.chance(), score_s=config.score_s, jitter_s=config.jitter_s)
+        config = self.placement
+        return wait_s(self.busy(), self.clock.chance(), score_s=config.score_s, jitter_s=config.jitter_s)
 
     async def _tick(self) -> int:
-        moment = self._all.moment
+        moment = self.duties.moment
         if moment is None or moment.elapsed() > BEAT_S:
-            moment = self._all.moment = StoreTime(self._clock, await self._store.now())
+            moment = self.duties.moment = StoreTime(self.clock, await self.store.now())
         return tick_of(moment.now(), BEAT_S)

@@ -82,7 +82,6 @@ class NodeProcess:
 
     @property
     def finished(self) -> int:
-        """How many attempts of this node have ended."""
         return sum(loop.finished for loop in self.working if isinstance(loop, Finisher))
 
     @property
@@ -204,11 +203,9 @@ class NodeProcess:
         """Whatever is still in hand was seen gone, and goes back. A store that is away must not keep the process."""
         if self.identity.id is None:
             return
-        if self._is_store_away:
-            log.warning("node.left_unannounced", reason="the store is out of reach")
-            return
-        try:
-            async with asyncio.timeout(LEAVE_S):
-                await self.store.transact(leave, self.identity.id, rule=Advance())
-        except (StoreUnavailable, TimeoutError):
-            log.warning("node.left_unannounced", reason="the store is out of reach")
+        if not self._is_store_away:
+            with suppress(StoreUnavailable, TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self.store.transact(leave, self.identity.id, rule=Advance())
+                return
+        log.warning("node.left_unannounced", reason="the store is out of reach")

@@ -79,7 +79,6 @@ class Outage:
             self._suspected.set()
 
     async def over(self) -> None:
-        """Wait until it answers."""
         await self._answers.wait()
 
     async def lasted(self, seconds: float) -> None:

@@ -18,7 +18,7 @@ from typing import IO, Any
 import psutil
 
 from rota.execution.isolation import sweeping
-from rota.execution.isolation.availability import available
+from rota.execution.isolation.availability import why_not
 from rota.execution.isolation.promises import BoundaryKind
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +28,7 @@ STAY_IN_GROUP = ("plain", "nohup", "stubborn")
 NOBODY = 65534
 IS_ROOT = os.geteuid() == 0
 USERS = (None, "nobody") if IS_ROOT else (None,)
-KINDS = [line.kind for line in available() if line.usable]
+KINDS = [kind for kind in BoundaryKind if not why_not(kind)]
 PATIENCE_S = 60.0
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rota.clock import SystemClock
-from rota.execution.isolation.errors import DeadlinePassed
+from rota.errors import DeadlinePassed
 from rota.execution.isolation.process_trees import ProcessTrees
 from rota.execution.isolation.promises import BoundaryKind
 from rota.execution.isolation.tree_order import TreeSpec

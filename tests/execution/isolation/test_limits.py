@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from rota.errors import CannotStart
 from rota.execution.isolation import cgroup
-from rota.execution.isolation.errors import CannotStart
 from rota.execution.isolation.process_trees import ProcessTrees
 from rota.model.work import Bounds
 from tests.execution.isolation.trees import all_output, python

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rota.errors import BoundaryFailed, CannotStart
 from rota.execution.isolation.availability import strongest
-from rota.execution.isolation.errors import BoundaryFailed, CannotStart
 from rota.execution.isolation.process_tree import TreeEnd
 from rota.execution.isolation.process_trees import ProcessTrees
 from rota.execution.isolation.promises import BoundaryKind

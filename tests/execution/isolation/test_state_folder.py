@@ -11,7 +11,7 @@ from rota.errors import InvalidInput
 from rota.execution.isolation import procfs
 from rota.execution.isolation.processes import boot_id, pid_namespace
 from rota.execution.isolation.promises import BoundaryKind
-from rota.execution.isolation.records import AgentRecord, Process, Records, TreeRecord, read_tree
+from rota.execution.isolation.records import AgentRecord, Process, Records, TreeRecord, read
 from rota.execution.isolation.sweeping import sweep, sweep_now
 from tests.execution.isolation.rig import IS_ROOT, KINDS, NOBODY
 
@@ -58,10 +58,10 @@ async def test_records_in_an_own_private_folder_are_believed(state: Path, bystan
 
 def test_a_record_of_a_release_that_wrote_more_is_read(state: Path) -> None:
     path = forge(state) / "tree-forged.1"
-    known = read_tree(path)
+    known = read(path, TreeRecord)
     path.write_bytes(msgspec.json.encode({**msgspec.json.decode(path.read_bytes()), "limit_groups": ["/some/group"]}))
     assert known is not None
-    assert read_tree(path) == known
+    assert read(path, TreeRecord) == known
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o755])

@@ -69,7 +69,7 @@ class Evaluator:
 
     def rebuild(self, module: ModuleType, *changed: Change) -> None:
         rebuilt = {it: _rebuilt(it, changed if it is module else ()) for it in (zones, fields, cron)}
-        for name in ("DAY", "FIELDS", "HOUR", "MINUTE", "MONTH", "SECOND", "WEEKDAY", "YEAR", "is_whole", "read"):
+        for name in ("DAY", "FIELDS", "HOUR", "MINUTE", "MONTH", "SECOND", "WEEKDAY", "YEAR", "read"):
             setattr(rebuilt[cron], name, getattr(rebuilt[fields], name))
         self._monkeypatch.setattr(slots, "cron", rebuilt[cron])
         self._monkeypatch.setattr(slots, "wall_clock", rebuilt[zones].wall_clock)

@@ -46,12 +46,10 @@ def tick_of_soon(now: datetime, beat_s: float) -> int:
 
 
 def tick_of(at: datetime, beat_s: float) -> int:
-    """Return the number of the beat that contains an instant."""
     return int((at - _EPOCH) / timedelta(seconds=beat_s))
 
 
 def begins_at(tick: int, beat_s: float) -> datetime:
-    """Return the instant at which a beat begins."""
     return _EPOCH + timedelta(seconds=tick * beat_s)
 
 

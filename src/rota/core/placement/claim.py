@@ -70,7 +70,6 @@ def limit(jobs: int, schedulers: int, faults: int) -> int:
 
 
 def sweep(facts: Sweep, order: Order | None = None) -> Swept:
-    """Decide what to claim and what to release."""
     release = sorted(job_id for job_id in facts.held if _shall_go(facts, job_id))
     held = len(facts.held) - len(release)
     claim = () if facts.name in facts.drained else _wanted(facts, order, held)
@@ -103,7 +102,6 @@ def _is_calm(facts: Sweep) -> bool:
 
 
 def spare(jobs: int, limits: Iterable[int]) -> int:
-    """How many more jobs all schedulers together could hold."""
     return sum(limits) - jobs
 
 

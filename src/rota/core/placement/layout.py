@@ -16,7 +16,7 @@ import msgspec
 from rota.model.cluster import Handover, Peer
 from rota.model.entry import Entry, folder_of
 from rota.model.folders import ALL, BEAT, CLAIMED, ELECTION, HANDOVER, JOBS, LASTING, LIVE, SHARD
-from rota.model.value import Value, decode
+from rota.model.value import V, Value, decode
 
 
 class Wrong(Value, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ def _judged(entry: Entry, members: Mapping[str, Peer | None], living: frozenset[
         return Wrong(entry=entry, why=f"session {entry.session} claims what belongs to no session")
     if folder == HANDOVER and entry.name not in living:
         return Wrong(entry=entry, why="its giver does not take part")
-    if folder == HANDOVER and not _is(entry, dict[str, Handover]):
+    if folder == HANDOVER and _decoded(entry, dict[str, Handover]) is None:
         return Wrong(entry=entry, why="it is not to be understood")
     if folder == ALL and not _names_itself(entry):
         return Wrong(entry=entry, why="it is not to be understood")
@@ -70,7 +70,6 @@ def _judged_claim(entry: Entry, members: Mapping[str, Peer | None]) -> Wrong | N
 
 
 def _judged_value(entry: Entry, owner: Peer | None) -> Wrong | None:
-    """Whether a claim says whose it is."""
     folder = folder_of(entry.key)
     if owner is None or folder not in (JOBS, BEAT, ELECTION):
         return None
@@ -79,24 +78,17 @@ def _judged_value(entry: Entry, owner: Peer | None) -> Wrong | None:
 
 
 def _member(entry: Entry) -> Peer | None:
-    try:
-        peer = decode(entry.value, Peer)
-    except msgspec.MsgspecError:
-        return None
-    return peer if peer.name == entry.name else None
+    peer = _decoded(entry, Peer)
+    return peer if peer is not None and peer.name == entry.name else None
 
 
 def _names_itself(entry: Entry) -> bool:
     """Whether it tells of the scheduler that it is named after, be it in words of a newer release."""
-    try:
-        return bool(decode(entry.value, dict[str, object]).get("name") == entry.name)
-    except msgspec.MsgspecError:
-        return False
+    return bool((_decoded(entry, dict[str, object]) or {}).get("name") == entry.name)
 
 
-def _is(entry: Entry, kind: type[object]) -> bool:
+def _decoded(entry: Entry, kind: type[V]) -> V | None:
     try:
-        decode(entry.value, kind)
+        return decode(entry.value, kind)
     except msgspec.MsgspecError:
-        return False
-    return True
+        return None

@@ -46,7 +46,6 @@ def plan(peers: Iterable[Peer], jobs: Sequence[int], strategy: Strategy, epoch: 
 
 
 def owner_of(cut: ScopePlan) -> Callable[[int], str | None]:
-    """Says whose a job is."""
     if cut.strategy is Strategy.STABLE:
         weights = dict(zip(cut.names, cut.weights, strict=True))
         return lambda job_id: preferred(job_id, weights)

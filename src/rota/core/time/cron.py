@@ -25,7 +25,6 @@ from rota.core.time.fields import (
     Field,
     Mark,
     Values,
-    is_whole,
     read,
 )
 from rota.core.time.zones import DAY_S, YEAR_MAX, YEAR_MIN
@@ -120,9 +119,8 @@ class Expression:
         self._known: dict[tuple[int, int], tuple[int, ...]] = {}
         self._any_day = all(page.days(self._days) == page.whole for page in _pages(self._days))
         self._any_weekday = all(page.weekdays(self._weekdays) == page.whole for page in _pages(self._weekdays))
-        self.every_day = (
-            self._any_day and self._any_weekday and all(is_whole(values[field], field) for field in (MONTH, YEAR))
-        )
+        any_month = all(len(values[field].numbers) == field.size for field in (MONTH, YEAR))
+        self.every_day = self._any_day and self._any_weekday and any_month
 
     @property
     def is_interval(self) -> bool:

@@ -8,7 +8,7 @@ no run is due at that instant.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from rota.core.time import cron
 from rota.core.time.zones import DAY_S, END_S, wall_clock
@@ -59,7 +59,7 @@ def due(rule: Endless, ended: int, begin: int, *, seed: str) -> int | None:
         if best is not None and ready >= best:
             continue
         latest = END_S if best is None else best // _MICRO + 1
-        found = clock.first(ready // _MICRO, tempo.until(latest), fixed=False)
+        found = clock.first(ready // _MICRO, partial(tempo.first_from, latest // DAY_S + 2), fixed=False)
         if found is not None:
             at = max(found * _MICRO, ready)
             best = at if best is None else min(best, at)
@@ -75,8 +75,18 @@ class _Tempo:
         self._minutes = _ALL_DAY if own is None else own.minutes_of_day()
         self._before = [(it, it.minutes_of_day()) for it in before]
 
-    def until(self, latest: int) -> _Search:
-        return _Search(self, latest // DAY_S + 2)
+    def first_from(self, last_day: int, wall: int) -> int | None:
+        """The first wall time from `wall` on at which it is in force, up to the last day that matters."""
+        today, second = divmod(wall, DAY_S)
+        for day in self.days_from(today):
+            if day > last_day:
+                return None
+            passed = second // 60 if day == today else 0
+            left = self.in_force(day) >> passed
+            if left:
+                minute = passed + (left & -left).bit_length() - 1
+                return max(day * DAY_S + minute * 60, wall)
+        return None
 
     def days_from(self, day: int) -> Iterator[int]:
         """The days on which it may be in force."""
@@ -91,26 +101,6 @@ class _Tempo:
             if minutes & taken and other.day_from(day) == day:
                 minutes &= ~taken
         return minutes
-
-
-class _Search:
-    """Looks for the first wall time at which a pace is in force, up to the last day that matters."""
-
-    def __init__(self, tempo: _Tempo, last_day: int) -> None:
-        self._tempo = tempo
-        self._last_day = last_day
-
-    def __call__(self, wall: int) -> int | None:
-        today, second = divmod(wall, DAY_S)
-        for day in self._tempo.days_from(today):
-            if day > self._last_day:
-                return None
-            passed = second // 60 if day == today else 0
-            left = self._tempo.in_force(day) >> passed
-            if left:
-                minute = passed + (left & -left).bit_length() - 1
-                return max(day * DAY_S + minute * 60, wall)
-        return None
 
 
 @lru_cache(maxsize=4096)

@@ -81,11 +81,6 @@ def _read(text: str, field: Field, seed: str) -> Values:
     return Values(tuple(sorted(numbers)), frozenset(marks))
 
 
-def is_whole(values: Values, field: Field) -> bool:
-    """Whether a field matches whatever comes."""
-    return len(values.numbers) == field.size
-
-
 def _numbers(item: str, field: Field, seed: str) -> frozenset[int]:
     base, slash, step_text = item.partition("/")
     step = _step(step_text, field) if slash else 1

@@ -107,7 +107,6 @@ class WallClock:
         self._chunks: dict[int, tuple[list[int], list[Stretch]]] = {}
 
     def stretch(self, at: int) -> Stretch:
-        """The stretch in which an instant lies."""
         chunk = self._chunks.get(at >> _CHUNK_BITS)
         if chunk is None:
             stretches = self._stretches(at >> _CHUNK_BITS)

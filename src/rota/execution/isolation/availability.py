@@ -5,40 +5,24 @@ from __future__ import annotations
 import os
 
 from rota import system
+from rota.errors import BoundaryFailed
 from rota.execution.isolation import cgroup, processes
-from rota.execution.isolation.errors import BoundaryFailed
 from rota.execution.isolation.promises import BoundaryKind
 from rota.execution.isolation.zygote_link import check_zygote
-from rota.model.value import Value
-
-
-class Availability(Value, frozen=True, kw_only=True):
-    """Whether a kind of boundary can be had here, and why not."""
-
-    kind: BoundaryKind
-    usable: bool
-    why: str = ""
-
-
-def available() -> tuple[Availability, ...]:
-    """Every kind, the strongest first. From the main thread: it starts a process."""
-    return tuple(_look(kind) for kind in BoundaryKind)
 
 
 def strongest() -> BoundaryKind:
-    """The first of the kinds that can be had."""
     for kind in BoundaryKind:
-        if _look(kind).usable:
+        if not why_not(kind):
             return kind
-    raise BoundaryFailed(f"no kind of boundary can be had here: {_look(BoundaryKind.GROUP).why}")
+    raise BoundaryFailed(f"no kind of boundary can be had here: {why_not(BoundaryKind.GROUP)}")
 
 
 def why_not_stronger(kind: str) -> str:
     """Why the kind in use is not a stronger one; nothing if it is the strongest. It may start a process."""
-    found = [_look(it) for it in list(BoundaryKind)[: list(BoundaryKind).index(BoundaryKind(kind))]]
     whys: dict[str, list[str]] = {}
-    for it in found:
-        whys.setdefault(it.why or "could be had, but another is configured", []).append(it.kind)
+    for it in list(BoundaryKind)[: list(BoundaryKind).index(BoundaryKind(kind))]:
+        whys.setdefault(why_not(it) or "could be had, but another is configured", []).append(it)
     return "; ".join(f"{', '.join(kinds)}: {why}" for why, kinds in whys.items())
 
 
@@ -48,10 +32,10 @@ def require(kind: BoundaryKind) -> None:
         raise BoundaryFailed(f"no {kind} boundary: {why}")
 
 
-def _look(kind: BoundaryKind) -> Availability:
+def why_not(kind: BoundaryKind) -> str:
+    """Why a kind cannot be had here; an empty text if it can. From the main thread: it may start a process."""
     tests = {BoundaryKind.NAMESPACE: _no_namespace, BoundaryKind.CGROUP: _no_cgroup}
-    why = _platform(kind) or tests.get(kind, str)()
-    return Availability(kind=kind, usable=not why, why=why)
+    return _platform(kind) or tests.get(kind, str)()
 
 
 def _platform(kind: BoundaryKind) -> str:

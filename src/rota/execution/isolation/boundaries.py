@@ -57,7 +57,7 @@ class PortableGroupBoundary(GroupBoundary):
 
     def clear(self, main: int, reap: Reap) -> int:
         left = 0
-        if not _is_there(main) and _signal_group(main, 0):
+        if not processes.is_there(main) and _signal_group(main, 0):
             left = sum(seen.group == main and seen.is_alive for seen in processes.all_processes())
         while _signal_group(main, signal.SIGKILL):
             reap()
@@ -142,17 +142,6 @@ def _signal_group(group: int, number: int) -> bool:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
         return False
-    return True
-
-
-def _is_there(child: int) -> bool:
-    """True if a child runs, or was not reaped yet."""
-    try:
-        os.kill(child, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
     return True
 
 

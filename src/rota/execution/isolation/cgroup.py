@@ -83,9 +83,7 @@ def _kill_member(path: str, pid: int) -> None:
 
 
 def populated(path: str) -> bool:
-    """True if a process is alive in the group or below it."""
-    words = _words(f"{path}/cgroup.events")
-    return bool(words) and words[words.index("populated") + 1] == "1"
+    return counter(path, "cgroup.events", "populated") == 1
 
 
 def remove(path: str, patience_s: float = _PATIENCE_S) -> bool:
@@ -197,7 +195,6 @@ def _mounts() -> dict[str, tuple[str, str]]:
 
 
 def _inner(path: str) -> list[str]:
-    """The groups in a group."""
     try:
         with os.scandir(path) as entries:
             return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]

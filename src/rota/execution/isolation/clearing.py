@@ -8,7 +8,6 @@ uses pids again. Without Linux: if it is in the process group whose leader has t
 from __future__ import annotations
 
 import os
-import select
 import signal
 from contextlib import suppress
 from enum import StrEnum
@@ -17,7 +16,7 @@ from rota import system
 from rota.execution.isolation import cgroup, processes, procfs
 from rota.execution.isolation.promises import BoundaryKind
 from rota.execution.isolation.records import Process, TreeRecord
-from rota.execution.isolation.waiting import Deadline
+from rota.execution.isolation.waiting import Deadline, is_readable
 
 MARK = "ROTA_TREE"
 """The environment variable with the tree's name."""
@@ -64,11 +63,11 @@ def _end(process: Process, after_s: float) -> bool:
     if pidfd is None:
         return not processes.is_hidden(process.pid)
     try:
-        if _has_ended(pidfd, after_s):
+        if is_readable(pidfd, after_s):
             return True
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        return _has_ended(pidfd, _PATIENCE_S)
+        return is_readable(pidfd, _PATIENCE_S)
     finally:
         os.close(pidfd)
 
@@ -100,12 +99,6 @@ def _clear_process_group(leader: Process, *, just_lost: bool) -> bool:
         if not deadline.pause(_LOOK_S):
             return False
     return True
-
-
-def _has_ended(pidfd: int, within_s: float) -> bool:
-    waiting = select.poll()
-    waiting.register(pidfd, select.POLLIN)
-    return bool(waiting.poll(within_s * 1000))
 
 
 def _clear_group(group: str) -> bool:

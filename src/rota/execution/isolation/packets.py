@@ -12,12 +12,12 @@ from __future__ import annotations
 import array
 import json
 import os
-import select
 import socket
 from contextlib import suppress
 from typing import Any
 
 from rota import system
+from rota.execution.isolation.waiting import is_readable
 
 PACKET_MAX = 64 * 1024
 FDS_MAX = 8
@@ -81,10 +81,8 @@ def receive(link: socket.socket) -> tuple[Message | None, list[int]]:
 def _exactly(link: socket.socket, size: int) -> bytes:
     """So many bytes of a packet that has begun."""
     data = b""
-    coming = select.poll()
-    coming.register(link, select.POLLIN)
     while len(data) < size:
-        piece = link.recv(size - len(data)) if coming.poll(_BODY_S * 1000) else b""
+        piece = link.recv(size - len(data)) if is_readable(link, _BODY_S) else b""
         if not piece:
             raise ConnectionResetError("a packet was cut short")
         data += piece
@@ -100,7 +98,6 @@ def pack(message: Message) -> int:
 
 
 def unpack(descriptor: int) -> Message:
-    """Read what `pack` wrote."""
     with os.fdopen(descriptor, "rb") as file:
         file.seek(0)
         message: Message = json.loads(file.read())

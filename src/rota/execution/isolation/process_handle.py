@@ -7,13 +7,13 @@ process, however the process ends.
 from __future__ import annotations
 
 import os
-import select
 import signal
 from contextlib import suppress
 
 from rota import system
 from rota.execution.isolation import packets, procfs
 from rota.execution.isolation.records import Process
+from rota.execution.isolation.waiting import is_readable
 
 
 class ProcessHandle:
@@ -44,9 +44,7 @@ class ProcessHandle:
         return Process(pid=pid, ticks=seen.ticks if seen and is_it else 0)
 
     def has_ended(self, within_s: float) -> bool:
-        waiting = select.poll()  # `select` cannot watch numbers from 1024 on
-        waiting.register(self.near, select.POLLIN)
-        return bool(waiting.poll(within_s * 1000))
+        return is_readable(self.near, within_s)
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):

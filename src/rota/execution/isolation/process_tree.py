@@ -16,9 +16,9 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
+from rota.errors import BoundaryFailed, CannotStart, DeadlinePassed, ZygoteGone
 from rota.execution.isolation import cgroup, clearing, packets, processes
 from rota.execution.isolation.clearing import Cleared
-from rota.execution.isolation.errors import BoundaryFailed, CannotStart, DeadlinePassed, ZygoteGone
 from rota.execution.isolation.promises import BoundaryKind
 from rota.execution.isolation.records import Process, TreeRecord
 from rota.execution.isolation.tree_order import TreeDescriptors, TreeOrder
@@ -88,7 +88,6 @@ class ProcessTree:
         self._loop.add_reader(self._link, self._receive)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the main process and its group."""
         self._send({"do": "signal", "number": int(number)})
 
     def kill(self) -> None:
@@ -194,18 +193,15 @@ class ProcessTree:
         if self._force_later:
             self._force_later.cancel()
         end = self._end(lost=lost)
-        self._remove_groups()
+        for group in self._order.groups:
+            if not cgroup.remove(group, patience_s=0):
+                self._loop.run_in_executor(None, cgroup.remove, group)
         self._link.close()
         self._handle.close()
         _resolve(self._forked, self._refusal())
         _resolve(self._started, self._refusal())
         self._ended.set_result(end)
         self._on_gone(self)
-
-    def _remove_groups(self) -> None:
-        for group in self._order.groups:
-            if not cgroup.remove(group, patience_s=0):
-                self._loop.run_in_executor(None, cgroup.remove, group)
 
     def _end(self, *, lost: bool) -> TreeEnd:
         report = self._report or {}
@@ -224,7 +220,6 @@ class ProcessTree:
         )
 
     def _refusal(self) -> Exception:
-        """Why it did not start, when it did not."""
         report = self._report or {}
         if report.get("failed"):
             return CannotStart(f"{self.label}: {report['failed']}")

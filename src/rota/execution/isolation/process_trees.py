@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Self
 
 from rota import system
+from rota.errors import BoundaryFailed, CannotStart, DeadlinePassed, ZygoteGone
 from rota.execution.isolation import cgroup, kernel
 from rota.execution.isolation.availability import require, strongest
 from rota.execution.isolation.dead_mans_switch import DeadMansSwitch, shared_deadline
-from rota.execution.isolation.errors import BoundaryFailed, CannotStart, DeadlinePassed, ZygoteGone
 from rota.execution.isolation.process_tree import ProcessTree
 from rota.execution.isolation.promises import BoundaryKind
 from rota.execution.isolation.records import Records
@@ -59,7 +59,6 @@ class ProcessTrees:
 
     @property
     def live(self) -> frozenset[ProcessTree]:
-        """The trees that are not gone yet."""
         return frozenset(self._trees)
 
     @property
@@ -68,7 +67,6 @@ class ProcessTrees:
 
     @property
     def folder(self) -> Path:
-        """The folder with the records of these trees."""
         return self._records.folder
 
     def renew(self, deadline: float) -> None:

@@ -13,24 +13,27 @@ if system.IS_LINUX:
 else:
     from rota.execution.isolation.ps import all_processes, find, same_start
 
-__all__ = ["all_processes", "boot_id", "find", "is_hidden", "pid_namespace", "same_start", "this_process"]
+__all__ = ["all_processes", "boot_id", "find", "is_hidden", "is_there", "pid_namespace", "same_start", "this_process"]
 
 
 def is_hidden(pid: int) -> bool:
     """True if there is such a process, but we cannot see it: /proc mounted with hidepid does not show it."""
-    if pid <= 0:  # of a process that was gone before its number was known
-        return False
+    # A number below 1 is of a process that was gone before its number was known.
+    return pid > 0 and is_there(pid) and find(pid) is None
+
+
+def is_there(pid: int) -> bool:
+    """True if a process of that number runs, or was not reaped yet."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass
-    return find(pid) is None
+        return True
+    return True
 
 
 def this_process() -> ProcessInfo | None:
-    """This process."""
     return _as_first_seen(os.getpid())
 
 

@@ -30,7 +30,6 @@ class ProcessInfo(NamedTuple):
 
 
 def find(pid: int) -> ProcessInfo | None:
-    """The process of that number, if there is one."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib would be imported for every fork
             text = file.read()
@@ -46,7 +45,6 @@ def same_start(one: int, other: int) -> bool:
 
 
 def all_processes() -> Iterator[ProcessInfo]:
-    """Every process that this one can see."""
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit() and (seen := find(int(name))):
             yield seen

@@ -39,7 +39,6 @@ def start_program(
     os.setsid()
     for number in _PYTHON_CHANGED:
         signal.signal(number, signal.SIG_DFL)
-    _join_groups(order["groups_to_join"])
     _bound(order)
     kernel.bar_capabilities()  # while this process has the right to
     _become_user(order["user"])
@@ -53,13 +52,10 @@ def start_program(
         os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606 - no shell is the point
 
 
-def _join_groups(paths: list[str]) -> None:
-    for path in paths:
+def _bound(order: dict[str, Any]) -> None:
+    for path in order["groups_to_join"]:
         with _step(f"join control group {path}"):
             cgroup.join(path)
-
-
-def _bound(order: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for name, (soft, hard) in order["rlimits"].items():
         with _step(f"set {name} to {soft}"):

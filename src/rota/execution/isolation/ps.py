@@ -18,7 +18,6 @@ _NEARLY_S = 2
 
 
 def find(pid: int) -> ProcessInfo | None:
-    """The process of that number, if there is one."""
     return next((seen for seen in all_processes() if seen.pid == pid), None)
 
 

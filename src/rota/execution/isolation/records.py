@@ -21,7 +21,7 @@ import msgspec
 from rota.execution.isolation import cgroup, processes, state_folder
 from rota.execution.isolation.promises import BoundaryKind
 from rota.execution.isolation.waiting import wall_s
-from rota.model.value import Value, decode
+from rota.model.value import V, Value, decode
 
 _AGENT = "agent.json"
 _BEGINS_S = 3600
@@ -120,7 +120,6 @@ class Records:
             file.write(msgspec.json.encode(tree))
 
     def rewrite(self, tree: TreeRecord) -> None:
-        """Replace what was written of a tree."""
         unfinished = self.folder / f".tree-{tree.name}"
         unfinished.write_bytes(msgspec.json.encode(tree))
         unfinished.rename(self.path(tree.name))
@@ -134,15 +133,13 @@ class Records:
 
 
 def read_agent(folder: Path) -> AgentRecord | None:
-    try:
-        return decode(state_folder.read_own(folder / _AGENT), AgentRecord)
-    except (OSError, msgspec.DecodeError):
-        return None
+    return read(folder / _AGENT, AgentRecord)
 
 
-def read_tree(path: Path) -> TreeRecord | None:
+def read(path: Path, kind: type[V]) -> V | None:
+    """What was written there; none if it is gone, cut short, or not ours."""
     try:
-        return decode(state_folder.read_own(path), TreeRecord)
+        return decode(state_folder.read_own(path), kind)
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -152,11 +149,6 @@ def tree_paths(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if path.name.startswith("tree-"))
     except FileNotFoundError:  # another sweep was here first
         return []
-
-
-def forget_trees(folder: Path) -> None:
-    for path in tree_paths(folder):
-        path.unlink(missing_ok=True)
 
 
 def remove_folder(folder: Path) -> None:

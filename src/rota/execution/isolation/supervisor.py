@@ -20,7 +20,7 @@ from rota import system
 from rota.execution.isolation import cgroup, packets, program_start
 from rota.execution.isolation.boundaries import GroupBoundary
 from rota.execution.isolation.dead_mans_switch import TICK_S, DeadMansSwitch
-from rota.execution.isolation.waiting import wall_s
+from rota.execution.isolation.waiting import is_readable, wall_s
 
 _TEXT_MAX = 4096
 
@@ -73,9 +73,7 @@ class Supervisor:
     def _may_start(self) -> bool:
         """Wait for `go`, which the agent sends when it has written the record of this tree; false: nothing may
         start."""
-        waiting = select.poll()
-        waiting.register(self._link, select.POLLIN)
-        while not waiting.poll(TICK_S * 1000):
+        while not is_readable(self._link, TICK_S):
             if self._switch.left_s() <= 0:
                 break
         else:
@@ -192,10 +190,8 @@ class Supervisor:
             for path in self._order["groups_to_join"]:
                 cgroup.remove(path)
         if (record := self._order["record"]) is not None:
-            try:
+            with suppress(OSError):
                 os.unlink(record)  # noqa: PTH108
-            except OSError:
-                return
 
     def _report_end(self, leftovers: int) -> None:
         status = self._status
@@ -218,10 +214,6 @@ def _wake_on_ended_child() -> socket.socket:
     wake, waker = socket.socketpair()
     wake.setblocking(False)
     waker.setblocking(False)
-    signal.signal(signal.SIGCHLD, _do_nothing)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # one must be there for the wake-up descriptor to be written
     signal.set_wakeup_fd(waker.detach(), warn_on_full_buffer=False)
     return wake
-
-
-def _do_nothing(*_: object) -> None:
-    """A handler must be there for the wake-up descriptor to be written."""

@@ -17,7 +17,7 @@ from rota import system
 from rota.execution.isolation import cgroup, clearing, processes, records, state_folder
 from rota.execution.isolation.clearing import Cleared
 from rota.execution.isolation.promises import BoundaryKind
-from rota.execution.isolation.records import AgentRecord
+from rota.execution.isolation.records import AgentRecord, TreeRecord
 from rota.model.value import Value
 
 
@@ -98,7 +98,8 @@ def _clear_agent(agent: AgentRecord, folder: Path) -> FormerAgent:
     paths = records.tree_paths(folder)
     if not _same_boot(agent):  # nothing survives a boot
         doubts: list[str] = []
-        records.forget_trees(folder)
+        for path in paths:
+            path.unlink(missing_ok=True)
     elif not _same_numbers(agent):
         why = f"it ran in PID namespace {agent.pid_namespace}, which cannot be seen from {processes.pid_namespace()}"
         return FormerAgent(agent=agent, empty=False, why=why)
@@ -114,7 +115,7 @@ def _clear_agent(agent: AgentRecord, folder: Path) -> FormerAgent:
 
 def _clear_tree(path: Path) -> str:
     """Clear one tree; why it is not surely empty. A record that was cut short is of a tree that never started."""
-    tree = records.read_tree(path)
+    tree = records.read(path, TreeRecord)
     if tree is None:
         path.unlink(missing_ok=True)
         return ""

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from rota import system
+from rota.errors import CannotStart
 from rota.execution import descriptors
 from rota.execution.isolation import cgroup, packets
 from rota.execution.isolation.clearing import MARK
-from rota.execution.isolation.errors import CannotStart
 from rota.execution.isolation.process_handle import process_handle
 from rota.execution.isolation.program_start import CHANNEL
 from rota.execution.isolation.promises import BoundaryKind
@@ -44,8 +44,8 @@ class TreeLimits(Value, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(group for group, _ in filter(None, (self.memory, self.processes))))
 
     def exceeded(self, ended_by: int | None) -> tuple[str, ...]:
-        """Which bounds the tree ran into, as far as it can be known."""
-        met = {"memory": self._out_of_memory(), "cpu": ended_by == signal.SIGXCPU, "processes": self._too_many()}
+        crowded = self.processes is not None and cgroup.counter(self.processes[0], "pids.events", "max") > 0
+        met = {"memory": self._out_of_memory(), "cpu": ended_by == signal.SIGXCPU, "processes": crowded}
         return tuple(name for name, is_met in met.items() if is_met)
 
     def _out_of_memory(self) -> bool:
@@ -53,9 +53,6 @@ class TreeLimits(Value, frozen=True, kw_only=True):
             return False
         group, version = self.memory
         return cgroup.counter(group, "memory.events" if version == 2 else "memory.oom_control", "oom_kill") > 0
-
-    def _too_many(self) -> bool:
-        return self.processes is not None and cgroup.counter(self.processes[0], "pids.events", "max") > 0
 
 
 def impose(bounds: Bounds, name: str) -> TreeLimits:
@@ -71,7 +68,8 @@ def impose(bounds: Bounds, name: str) -> TreeLimits:
         # Elsewhere than on Linux the kernel refuses or ignores such a limit.
         rlimits |= {} if memory or not system.IS_LINUX else {"RLIMIT_AS": (size, size)}
     if bounds.processes_max is not None:
-        processes = _process_group(name, bounds.processes_max)
+        if processes := _group("pids", name):
+            cgroup.write(f"{processes[0]}/pids.max", str(bounds.processes_max))
         rlimits |= {} if processes else {"RLIMIT_NPROC": (bounds.processes_max, bounds.processes_max)}
     return TreeLimits(rlimits=rlimits, memory=memory, processes=processes)
 
@@ -92,12 +90,6 @@ def _memory_group(name: str, size: int) -> tuple[str, int] | None:
             cgroup.write(f"{group}/memory.oom.group", "1")
         else:
             cgroup.write(f"{group}/memory.memsw.limit_in_bytes", str(size))
-    return made
-
-
-def _process_group(name: str, most: int) -> tuple[str, int] | None:
-    if made := _group("pids", name):
-        cgroup.write(f"{made[0]}/pids.max", str(most))
     return made
 
 

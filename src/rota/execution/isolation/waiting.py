@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import socket
 import time
 
 
@@ -14,6 +15,13 @@ def wall_s() -> int:
 def pause(seconds: float) -> None:
     """Pause this thread. By `select`, not `sleep`, which fails under a library that fakes clocks for tests."""
     select.select([], [], [], seconds)
+
+
+def is_readable(source: int | socket.socket, within_s: float) -> bool:
+    """Wait until it can be read, or was closed at the other end; false if that takes longer."""
+    waiting = select.poll()  # `select` cannot watch numbers from 1024 on
+    waiting.register(source, select.POLLIN)
+    return bool(waiting.poll(within_s * 1000))
 
 
 class Deadline:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
 import socket
 import sys
@@ -27,7 +26,7 @@ from rota.execution.isolation import kernel, packets, procfs
 from rota.execution.isolation.boundaries import boundary
 from rota.execution.isolation.dead_mans_switch import DeadMansSwitch
 from rota.execution.isolation.supervisor import Supervisor
-from rota.execution.isolation.waiting import wall_s
+from rota.execution.isolation.waiting import is_readable, wall_s
 
 
 class Zygote:
@@ -104,10 +103,11 @@ class Zygote:
         return child
 
     def _supervise(self, link: socket.socket, descriptors: list[int]) -> NoReturn:
-        """Be the supervisor of one tree, in the child."""
         try:
             self._settle()
-            _, output, packed, *channel = descriptors if system.IS_LINUX else _without_handle(descriptors)
+            if not system.IS_LINUX:
+                del descriptors[3]  # the handle need only be open
+            _, output, packed, *channel = descriptors
             order = packets.unpack(packed)
             inside = boundary(self._kind, order["group"])
             Supervisor(order, link, output, channel[0] if channel else None, self._switch, inside).run()
@@ -126,11 +126,6 @@ class Zygote:
         self._control.close()
         for descriptor in self._own:
             os.close(descriptor)
-
-
-def _without_handle(descriptors: list[int]) -> list[int]:
-    """The handle need only be open."""
-    return descriptors[:3] + descriptors[4:]
 
 
 def enter_namespace() -> None:
@@ -159,9 +154,7 @@ def _enter_user_namespace(uid: int, gid: int) -> None:
 
 def _leave_if_ended(process: int) -> None:
     """Exit if the process that we should die with ended before we asked the kernel for that."""
-    ended = select.poll()
-    ended.register(process, select.POLLIN)
-    if ended.poll(0):
+    if is_readable(process, 0):
         os._exit(1)
 
 

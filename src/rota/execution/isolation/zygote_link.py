@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from rota.errors import BoundaryFailed, ZygoteGone
 from rota.execution import descriptors
 from rota.execution.isolation import packets, processes
 from rota.execution.isolation.dead_mans_switch import shared_deadline
-from rota.execution.isolation.errors import BoundaryFailed, ZygoteGone
 from rota.execution.isolation.process_handle import ProcessHandle, process_handle
 from rota.execution.isolation.promises import BoundaryKind
 
@@ -40,7 +40,6 @@ class ZygoteLink:
 
     @classmethod
     async def start(cls, kind: BoundaryKind, switch: int) -> ZygoteLink:
-        """Start a zygote and wait until it takes orders."""
         near, far = packets.pair()
         near.setblocking(False)
         with far, ExitStack() as unused:
@@ -63,7 +62,6 @@ class ZygoteLink:
         return self._dead.is_set()
 
     async def dead(self) -> None:
-        """Wait for its end."""
         await self._dead.wait()
 
     async def order(self, handed: tuple[int, ...]) -> None:

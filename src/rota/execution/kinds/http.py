@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from rota.definitions.characters import is_plain
 from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.params import json
-from rota.execution.kinds.kind import Problems, StoppableCall, WorkerFunction, WorkerKind, read_mapping
+from rota.execution.kinds.kind import Problems, StoppableCall, WorkerFunction, WorkerKind, count_of, read_mapping
 from rota.model import work
 from rota.model.value import Json
 
@@ -54,7 +54,7 @@ class HttpKind(WorkerKind):
         return work.TIMEOUT_S
 
     def config(self, value: object, problems: Problems) -> dict[str, Json] | None:
-        readers = {"url": url, "method": _method, "headers": _headers, "body": json}
+        readers = {"url": url, "method": _method, "headers": headers, "body": json}
         found = read_mapping(value, readers, problems, required=["url"])
         if found is None:
             return None
@@ -80,10 +80,6 @@ def _method(value: object) -> str:
     if not isinstance(value, str) or value not in words:
         raise ValueError(f"must be one of {listed(words)}, not {shown(value)}{suggestion(value, words)}")
     return str(Method(value))
-
-
-def _headers(value: object) -> Json:
-    return dict(headers(value))
 
 
 def url(value: object) -> str:
@@ -119,9 +115,8 @@ def _checked_url(value: str) -> str:
 
 
 def headers(value: object) -> dict[str, str]:
-    """The headers of a request."""
     if not isinstance(value, dict) or len(value) > HEADERS_MAX:
-        raise ValueError(f"must be a mapping of at most {HEADERS_MAX} headers, not {_length(value)}")
+        raise ValueError(f"must be a mapping of at most {HEADERS_MAX} headers, not {count_of(value)}")
     seen: set[str] = set()
     for name, content in value.items():
         _check_header(name, content)
@@ -142,7 +137,3 @@ def _check_header(name: object, content: object) -> None:
         raise ValueError(f"the header {name} must be text, not {shown(content)}; put it in quotes")
     if not is_plain(content) or len(content) > HEADER_MAX:
         raise ValueError(f"the header {name} must be one line of at most {HEADER_MAX} characters, not {shown(content)}")
-
-
-def _length(value: object) -> str:
-    return str(len(value)) if isinstance(value, list | dict) else shown(value)

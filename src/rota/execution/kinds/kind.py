@@ -100,7 +100,21 @@ class FunctionKind(WorkerKind):
         return WorkerFunction(self.calls)
 
 
-Reader = Callable[[object], Json]
+Reader = Callable[[object], Any]
+
+
+def read_value(key: str, read: Reader, value: object, problems: Problems) -> dict[str, Json] | None:
+    """Read what is no mapping, and store it under a key; a reader raises ValueError with a text for people."""
+    try:
+        return {key: read(value)}
+    except ValueError as error:
+        problems.add((), str(error))
+        return None
+
+
+def count_of(value: object) -> str:
+    """How many there are, or what is there instead of several, in words."""
+    return str(len(value)) if isinstance(value, list | dict) else shown(value)
 
 
 def read_mapping(
@@ -129,7 +143,7 @@ def read_mapping(
     return found if problems.count == before else None
 
 
-def _read(read: Reader, value: object) -> Json:
+def _read(read: Reader, value: object) -> Any:
     if value is None:
         raise ValueError(EMPTY)
     return read(value)

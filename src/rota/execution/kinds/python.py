@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from rota.definitions.display import shown
-from rota.execution.kinds.kind import Problems, WorkerFunction, WorkerKind
+from rota.execution.kinds.kind import Problems, WorkerFunction, WorkerKind, read_value
 from rota.model.value import Json
 
 FUNCTION_MAX = 200
@@ -24,11 +24,7 @@ class PythonKind(WorkerKind):
     sends_config = False
 
     def config(self, value: object, problems: Problems) -> dict[str, Json] | None:
-        try:
-            return {"function": function(value)}
-        except ValueError as error:
-            problems.add((), str(error))
-            return None
+        return read_value("function", function, value, problems)
 
     def function(self, config: Mapping[str, Json], apps: Mapping[str, str]) -> WorkerFunction:
         if "function" in config:

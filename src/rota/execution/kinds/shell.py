@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rota.definitions.characters import is_whole
 from rota.definitions.display import shown
-from rota.execution.kinds.kind import Problems, ProgramKind
+from rota.execution.kinds.kind import Problems, ProgramKind, count_of, read_value
 from rota.model.value import Json
 
 ARGS_MAX = 1000
@@ -19,11 +19,7 @@ class ShellKind(ProgramKind):
     name = "shell"
 
     def config(self, value: object, problems: Problems) -> dict[str, Json] | None:
-        try:
-            return {"argv": list(argv(value))}
-        except ValueError as error:
-            problems.add((), str(error))
-            return None
+        return read_value("argv", argv, value, problems)
 
     def argv(self, config: Mapping[str, Json]) -> Sequence[str]:
         arguments = config["argv"]
@@ -32,11 +28,10 @@ class ShellKind(ProgramKind):
 
 
 def argv(value: object) -> list[str]:
-    """Check the argument list of a program."""
     if isinstance(value, str):
         raise ValueError('must be a list like ["python", "report.py"], not shell text')
     if not isinstance(value, list) or not 1 <= len(value) <= ARGS_MAX:
-        raise ValueError(f"must be a list of 1 to {ARGS_MAX} texts, not {_length(value)}")
+        raise ValueError(f"must be a list of 1 to {ARGS_MAX} texts, not {count_of(value)}")
     for number, argument in enumerate(value):
         if not isinstance(argument, str):
             raise ValueError(f"argument {number} must be text, not {shown(argument)}; put it in quotes")
@@ -47,7 +42,3 @@ def argv(value: object) -> list[str]:
     if sum(len(argument.encode()) + 1 for argument in value) > ARGS_BYTES_MAX:
         raise ValueError(f"has more than {ARGS_BYTES_MAX} bytes; hand large values over in params or a file")
     return [str(argument) for argument in value]
-
-
-def _length(value: object) -> str:
-    return str(len(value)) if isinstance(value, list | dict) else shown(value)

@@ -18,47 +18,40 @@ _PORTS = {"http": 80, "https": 443}
 
 # After the IANA registries of special-purpose addresses. Not `is_global` of `ipaddress`: its tables differ between
 # patch releases of Python, and all of them miss some of these.
-_NOT_PUBLIC_V4 = tuple(
-    map(
-        ipaddress.IPv4Network,
-        (
-            "0.0.0.0/8",  # this network
-            "10.0.0.0/8",  # private
-            "100.64.0.0/10",  # shared by the customers of a provider
-            "127.0.0.0/8",  # loopback
-            "169.254.0.0/16",  # link-local, and where clouds tell their secrets
-            "172.16.0.0/12",  # private
-            "192.0.0.0/24",  # protocol assignments
-            "192.0.2.0/24",  # documentation
-            "192.88.99.0/24",  # relays of 6to4, given up
-            "192.168.0.0/16",  # private
-            "198.18.0.0/15",  # benchmarks of networks
-            "198.51.100.0/24",  # documentation
-            "203.0.113.0/24",  # documentation
-            "224.0.0.0/4",  # multicast
-            "240.0.0.0/4",  # reserved, and broadcast
-        ),
+_NOT_PUBLIC_V4 = [
+    ipaddress.IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # shared by the customers of a provider
+        "127.0.0.0/8",  # loopback
+        "169.254.0.0/16",  # link-local, and where clouds tell their secrets
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # relays of 6to4, given up
+        "192.168.0.0/16",  # private
+        "198.18.0.0/15",  # benchmarks of networks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
     )
-)
+]
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 """The only part of IPv6 that is given out for use on the public network; site-local, unique local, link-local,
 multicast, discard and segment routing addresses lie outside."""
-_NOT_PUBLIC_V6 = tuple(
-    map(
-        ipaddress.IPv6Network,
-        (
-            "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID
-            "2001:db8::/32",  # documentation
-            "2002::/16",  # 6to4: leads to whatever IPv4 address is inside
-            "3fff::/20",  # documentation
-        ),
+_NOT_PUBLIC_V6 = [
+    ipaddress.IPv6Network(network)
+    for network in (
+        "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4: leads to whatever IPv4 address is inside
+        "3fff::/20",  # documentation
     )
-)
+]
 _CARRIERS = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
 """IPv4 written as IPv6, and IPv4 behind a translator (NAT64)."""
-
-IPv4 = ipaddress.IPv4Address
-IPv6 = ipaddress.IPv6Address
 
 REFUSED = "address"
 
@@ -109,12 +102,7 @@ def _addresses(host: str, port: int, hosts: tuple[str, ...]) -> list[tuple[int, 
 def is_public(text: str) -> bool:
     """True if an address belongs to the public network; so must an address that it carries inside."""
     address = ipaddress.ip_address(text.partition("%")[0])
-    inner = address if isinstance(address, IPv4) else _carried(address)
-    if inner is not None:
+    if address.version == 4 or any(address in network for network in _CARRIERS):
+        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         return not any(inner in network for network in _NOT_PUBLIC_V4)
     return address in _UNICAST and not any(address in network for network in _NOT_PUBLIC_V6)
-
-
-def _carried(address: IPv6) -> IPv4 | None:
-    """The IPv4 address inside an IPv6 address that is another way to write or reach it; none if there is none."""
-    return IPv4(int(address) & 0xFFFFFFFF) if any(address in network for network in _CARRIERS) else None

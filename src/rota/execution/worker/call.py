@@ -92,7 +92,6 @@ def encoded(value: object) -> str | None:
 
 
 def failure(item: WorkerItem, error: BaseException) -> Failure:
-    """The report of an attempt that ended by an exception."""
     ended_s = monotonic()
     trace = _storable(traceback_text(error)[-TRACEBACK_MAX:])
     return Failure(item.number, item.started_s, ended_s, causes(error), described(error), _exit_code(error), trace)

@@ -40,7 +40,6 @@ class HttpRequest:
         self._stopped = False
 
     def make(self) -> dict[str, Any]:
-        """Send the request, and return what is kept of the answer."""
         config = self._item.order.config or {}
         where = request_target(str(config["url"]), self._hosts)
         connection = _Connection(where, self)
@@ -64,7 +63,6 @@ class HttpRequest:
                     self._socket.shutdown(socket.SHUT_RDWR)
 
     def watch(self, link: socket.socket) -> socket.socket:
-        """Remember the socket for `stop`."""
         with self._lock:
             self._socket = link
             if self._stopped:
@@ -105,7 +103,6 @@ class _Connection(http.client.HTTPConnection):
 
 
 def _content(config: dict[str, Any], item: WorkerItem) -> tuple[bytes | None, dict[str, str]]:
-    """The body and the headers."""
     body = config.get("body")
     headers = {"User-Agent": "rota", **config.get("headers", {})}
     names = {name.lower() for name in headers}

@@ -81,8 +81,5 @@ def raise_in_frame(frame: FrameType | None, error: BaseException, is_wanted: Cal
             raise error
 
     frame.f_trace, frame.f_trace_opcodes = trace, True
-    sys.settrace(_trace_nothing)
-
-
-def _trace_nothing(*_: object) -> None:
-    """Do not trace other frames: an exception raised in a generator that is being thrown away would get lost."""
+    # Do not trace other frames: an exception raised in a generator that is being thrown away would get lost.
+    sys.settrace(lambda *_: None)

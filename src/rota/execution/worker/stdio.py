@@ -23,7 +23,7 @@ class Outputs:
     def __init__(self) -> None:
         self._spare = [os.dup(number) for number in _SPARE]
         self._inode = os.fstat(1).st_ino
-        self._make = _plain_pair
+        self._make: Callable[[], list[Any]] = lambda: [_plain(number) for number in _SPARE]
         self._streams: list[Any] = []
 
     def make_by(self, make: Callable[[], list[Any]]) -> None:
@@ -32,7 +32,6 @@ class Outputs:
         self.install()
 
     def install(self) -> None:
-        """Make new ones the outputs."""
         self._streams = self._make()
         sys.stdout, sys.stderr = self._streams
         # Those of the interpreter would keep what is written to them until they are full.
@@ -71,10 +70,6 @@ def flush_c() -> None:
     """Flush the buffers of the C library. While other threads run, only its standard output: a thread may hold the lock
     of another file for long."""
     _libc.fflush(None if threading.active_count() == 1 else _c_stdout)
-
-
-def _plain_pair() -> list[Any]:
-    return [_plain(number) for number in _SPARE]
 
 
 def _plain(number: int) -> io.TextIOWrapper:

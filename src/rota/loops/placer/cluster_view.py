@@ -34,7 +34,6 @@ class ClusterView:
         return self._jobs
 
     async def peers(self) -> tuple[Peer, ...]:
-        """The schedulers that live."""
         found = (read_member(entry) for entry in await self._coordinator.read(LIVE))
         return tuple(peer for peer in found if peer is not None)
 
@@ -44,13 +43,11 @@ class ClusterView:
         return frozenset(int(name) for name in names if is_job(name))
 
     async def drained(self) -> frozenset[str]:
-        """The schedulers on the offline list."""
         listed = await self._store.drains()
         self._drains, self.now = listed.drains, listed.now
         return frozenset(it.name for it in self._drains if Role.SCHEDULER in it.roles)
 
     def drain_of(self, name: str) -> Drain | None:
-        """How a scheduler is drained."""
         return next((it for it in self._drains if it.name == name and Role.SCHEDULER in it.roles), None)
 
     def unowned_s(self, job_ids: Iterable[int]) -> dict[int, float]:

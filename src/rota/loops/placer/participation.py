@@ -36,11 +36,11 @@ class Participation:
     coordinator: Coordinator
     keeper: SessionKeeper
     placer: Placer
-    repairer: Repairer | None = None
+    repairer: Repairer
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        return (self.keeper, self.placer, *(() if self.repairer is None else (self.repairer,)))
+        return self.keeper, self.placer, self.repairer
 
     async def leave(self) -> None:
         """Let others have the jobs at once; if nobody answers, they have them when the session is over."""

@@ -52,7 +52,6 @@ class Repairer(Loop):
         self._repairs: tuple[Repair, ...] = ()
 
     def note(self, what: str) -> None:
-        """Something was put right."""
         log.info("coordinator.repaired", what=what)
         self._news.append(what)
         self.wake()

@@ -60,7 +60,6 @@ class ScopePlacer(Loop):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the plan that it acts by."""
         return 0 if self._plan is None else self._plan.epoch
 
     def owns(self, job_id: int, at: datetime) -> bool:

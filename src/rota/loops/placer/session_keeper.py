@@ -59,7 +59,7 @@ class SessionKeeper(Loop):
         self._coordinator = coordinator
         self._describe = describe
         self.busy = busy
-        self._limit = limit or _no_limit
+        self._limit = limit
         self.signals = signals or Signals()
         self._when_lost = on_lost
         self._fence = 0
@@ -169,7 +169,8 @@ class SessionKeeper(Loop):
         for step in steps:
             if not await self._update(msgspec.structs.replace(self.peer, **step)):
                 return False
-        balance = {"held": 0, "limit": await self._limit(), "busy": self.busy()}
+        limit = 0 if self._limit is None else await self._limit()
+        balance = {"held": 0, "limit": limit, "busy": self.busy()}
         return await self._update(msgspec.structs.replace(self.peer, **balance))
 
     async def _may_have_name(self, bare: Peer) -> bool:
@@ -212,10 +213,6 @@ class SessionKeeper(Loop):
         self.session = None
         self.signals.session_lost.emit()
         self.wake()
-
-
-async def _no_limit() -> int:
-    return 0
 
 
 def _registration(bare: Peer) -> Peer:
