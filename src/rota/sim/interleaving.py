@@ -27,9 +27,8 @@ from rota.sim.link import asking_host
 from rota.sim.loop import Dice
 from rota.storage.memory import MemoryStore
 from rota.storage.memory.questions import MemoryQuestions
-from rota.storage.memory.rows import MemoryRows
+from rota.storage.memory.rows import MemoryRows, Tables
 from rota.storage.memory.store import TRIES_MAX
-from rota.storage.memory.tables import Tables
 from rota.transactions.alarms import note_alarms
 from rota.transactions.rows import Conflict, Questions
 from rota.transactions.tx import Tx

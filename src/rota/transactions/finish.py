@@ -24,8 +24,7 @@ from rota.transactions.lanes import for_newer, ids_of_specs
 from rota.transactions.plan import write_plan
 from rota.transactions.queue import ASSIGNED, CANCELLED, END, READY, RUNNING, cancel_held
 from rota.transactions.record import AVOIDED, OVERLAP_SUSPECTED, assigned_lane, overlap_data
-from rota.transactions.transactor import Transactor
-from rota.transactions.tx import CHUNK, Tx
+from rota.transactions.tx import CHUNK, Transactor, Tx
 
 _NOBODY = (("node_id", None), ("round", None), ("assigned_at", None), ("started_at", None), ("expires_at", None))
 _AGAIN = Change(

@@ -42,8 +42,7 @@ from rota.model.work import AttemptRecord, Limit, Queued
 from rota.transactions.plan import PLACED
 from rota.transactions.record import LAST
 from rota.transactions.standing import items_of, members, runs_of, standing, statistics
-from rota.transactions.transactor import Transactor
-from rota.transactions.tx import Tx
+from rota.transactions.tx import Transactor, Tx
 
 T = TypeVar("T")
 

@@ -36,8 +36,7 @@ from rota.transactions.lanes import lanes_by_id
 from rota.transactions.limits import all_limits, remember
 from rota.transactions.members import has_unsettled
 from rota.transactions.queue import ASSIGNED, READY, RUNNING
-from rota.transactions.transactor import RoundIO, Transactor
-from rota.transactions.tx import Tx
+from rota.transactions.tx import RoundIO, Transactor, Tx
 
 _STATE = Change(tables.DISPATCH, ("id",), ("holder", "epoch", "round", "next_at"))
 _GIVE = Change(

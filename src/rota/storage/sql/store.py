@@ -26,8 +26,7 @@ from rota.storage.sql.rows import SqlRows
 from rota.transactions.alarms import note_alarms
 from rota.transactions.record import LOST, NAMED_MAX
 from rota.transactions.rows import Conflict
-from rota.transactions.transactor import Shortcuts
-from rota.transactions.tx import BLOCK, ProcessMemory, Tx
+from rota.transactions.tx import BLOCK, ProcessMemory, Shortcuts, Tx
 
 P = ParamSpec("P")
 T = TypeVar("T")
