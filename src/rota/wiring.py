@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rota.clock import SystemClock
-from rota.config import Config, CoordinatorConfig, forget, given_variables, handed_on
+from rota.config import AlarmConfig, Config, CoordinatorConfig, forget, given_variables, handed_on
 from rota.control import Control
 from rota.coordinators.memory import MemoryCoordinator
 from rota.errors import InvalidInput, StoreUnavailable
@@ -116,14 +116,9 @@ def courier(config: Config, clock: Clock, control: Control) -> Courier:
     from rota.loops.advertiser import words
 
     alarm = config.alarm
+    mail = {name: getattr(alarm, name) for name in AlarmConfig.__struct_fields__ if name.startswith("smtp_")}
     settings = CourierSettings(
-        smtp_host=alarm.smtp_host,
-        smtp_port=alarm.smtp_port,
-        smtp_user=alarm.smtp_user,
-        smtp_password=alarm.smtp_password,
-        smtp_from=alarm.smtp_from,
-        smtp_tls=alarm.smtp_tls,
-        smtp_ca=alarm.smtp_ca,
+        **mail,
         hosts=words(alarm.hosts),
         user=config.executor.user or None,
         environment=handed_on(config.store.url),

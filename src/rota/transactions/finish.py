@@ -228,22 +228,10 @@ def _moved(tx: Tx, ends: Sequence[ItemEnd]) -> dict[int, int]:
 
 
 def _write_attempts(tx: Tx, ends: Sequence[ItemEnd]) -> None:
-    rows = [
-        (
-            it.item_id,
-            it.attempt,
-            it.node,
-            it.round,
-            it.assigned_us,
-            it.started_us,
-            tx.now_us,
-            str(it.outcome),
-            it.code,
-            clean(it.message),
-            it.log_bytes,
-        )
-        for it in ends
-    ]
+    rows = []
+    for it in ends:
+        begun = (it.item_id, it.attempt, it.node, it.round, it.assigned_us, it.started_us)
+        rows.append((*begun, tx.now_us, str(it.outcome), it.code, clean(it.message), it.log_bytes))
     tx.rows.insert(tables.ATTEMPT, rows)
 
 

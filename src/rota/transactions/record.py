@@ -18,7 +18,7 @@ from rota.model.job import Definition, Job, lane_of
 from rota.model.listener import listener_name
 from rota.model.moment import micros
 from rota.model.plan import JobChange, NewItem, NewRun, Plan, RunMove
-from rota.model.run import Event, Item, Run
+from rota.model.run import Event, Item, Run, RunOrigin
 from rota.model.states import ITEM_MOVES, RUN_MOVES, Cause, ItemState, Outcome, RunState, SkipReason
 from rota.model.value import Json, Value
 from rota.model.work import Assignment, Lane, Rate, SuspectedOverlap, Work
@@ -130,23 +130,8 @@ def rows(plan: Plan, now: datetime, actor: str, ids: NewIds, followers: Sequence
 
 def _run(new: NewRun, run_id: int, now: datetime) -> Run:
     assert new.state in RUN_MOVES[None], f"a run cannot begin as {new.state}"
-    return Run(
-        id=run_id,
-        job_id=new.job_id,
-        version=new.version,
-        cause=new.cause,
-        key=new.key,
-        overlap_key=new.overlap_key,
-        state=new.state,
-        reason=new.reason,
-        slot_at=new.slot_at,
-        last_slot_at=new.last_slot_at,
-        slots=new.slots,
-        due_at=new.due_at,
-        created_at=now,
-        ended_at=None if new.state.live else now,
-        params=new.params,
-    )
+    origin = {name: getattr(new, name) for name in RunOrigin.__struct_fields__}
+    return Run(id=run_id, created_at=now, ended_at=None if new.state.live else now, **origin)
 
 
 def _item(new: NewItem, run: Run, item_id: int) -> Item:

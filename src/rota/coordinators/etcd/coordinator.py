@@ -35,7 +35,7 @@ from rota.coordinators.etcd.wire import (
     written_at,
 )
 from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, SessionLost
-from rota.model.entry import Entry, check_keys, check_values
+from rota.model.entry import Entry, check_entries
 from rota.ports import Clock
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class EtcdCoordinator:
 
     @bounded
     async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
-        _check(values)
+        check_entries(values)
         lease = self._session.living()
         won: dict[str, int] = {}
         for batch in batches((key, value.encode()) for key, value in values.items()):
@@ -116,7 +116,7 @@ class EtcdCoordinator:
 
     @bounded
     async def update(self, key: str, fence: int, value: str) -> bool:
-        _check({key: value})
+        check_entries({key: value})
         lease, place = self._session.living(), self._at(key)
         step = holding(place, fence, lease, putting(place, value.encode(), lease))
         done = await self._while_living(lease, [step])
@@ -137,7 +137,7 @@ class EtcdCoordinator:
 
     @bounded
     async def put(self, key: str, value: str, *, version: int | None = None) -> int | None:
-        _check({key: value})
+        check_entries({key: value})
         place = self._at(key)
         read = () if version is None else (written_at(place, version),)
         txn = Txn(compare=(leased_by(place, 0), *read), success=(putting(place, value.encode()),))
@@ -228,8 +228,3 @@ def _won(keys: Iterable[str], done: Done, lease: int) -> Iterator[tuple[str, int
         for found in step.responses[0].response_range.kvs:
             if found.lease == lease:
                 yield key, found.create_revision
-
-
-def _check(values: Mapping[str, str]) -> None:
-    check_keys(values)
-    check_values(values.values())

@@ -29,20 +29,7 @@ from rota.storage.sql.wake_sockets import WakeSockets
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-_NETWORK_FILE_SYSTEMS = (
-    "nfs",
-    "cifs",
-    "smb",
-    "9p",
-    "afp",
-    "afs",
-    "webdav",
-    "ceph",
-    "glusterfs",
-    "fuse.sshfs",
-    "lustre",
-    "gfs",
-)
+_NETWORK_FILE_SYSTEMS = tuple("nfs cifs smb 9p afp afs webdav ceph glusterfs fuse.sshfs lustre gfs".split())
 _CONNECT_S = 5
 
 

@@ -142,9 +142,9 @@ class Lines:
             try:
                 result = await conn.run_sync(work)
             except BaseException as error:
-                moved = isinstance(error, DBAPIError) and self._dialect.code(error) in self._dialect.moved
-                if moved:
-                    await self._leave(conn)
+                if isinstance(error, DBAPIError) and self._dialect.code(error) in self._dialect.moved:
+                    await conn.invalidate()  # the server takes no writes any more: another is looked for
+                    await self._drop(invalid=True)
                 await conn.__aexit__(None, None, None)  # unlike close, it goes on when it is cancelled
                 if isinstance(error, DBAPIError) and error.connection_invalidated:
                     await self._drop()  # the others have probably died with it
@@ -158,17 +158,11 @@ class Lines:
         await self._drop()
         await self.engine.dispose()
 
-    async def _leave(self, conn: AsyncConnection) -> None:
-        """The server takes no writes any more: another is looked for."""
-        await conn.invalidate()
-        free, self._free = self._free, []
-        for it in free:
-            await it.invalidate()
-            await it.close()
-
-    async def _drop(self) -> None:
+    async def _drop(self, *, invalid: bool = False) -> None:
         free, self._free = self._free, []
         for conn in free:
+            if invalid:
+                await conn.invalidate()
             await conn.close()
 
 
@@ -201,19 +195,12 @@ class ServerDatabase(Database):
     async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
         if not self.dialect.writes_in_one:
             return await self.write(work)
-
-        async def once() -> T:
-            return await self._committed(self._reader.run(work), is_sent)
-
-        return await again(once, self.dialect, self._clock)
+        return await again(lambda: self._committed(self._reader.run(work), is_sent), self.dialect, self._clock)
 
     async def beat(self, work: Work[T]) -> T:
-        async def once() -> T:
-            return await self._renewer.run(work)
-
         try:
             async with asyncio.timeout(BEAT_S):
-                return await again(once, self.dialect, self._clock)
+                return await again(partial(self._renewer.run, work), self.dialect, self._clock)
         except TimeoutError:
             raise StoreUnavailable(f"the {self.dialect.name} store took no renewal within {BEAT_S:g} s") from None
 
