@@ -94,7 +94,6 @@ def unstored() -> Control:
 
 
 def log_store(config: Config) -> LogStore:
-    """Where the output of attempts is kept."""
     from rota.execution.log_directory import DirectoryLogs
 
     return DirectoryLogs(Path(config.logs.path))
@@ -208,7 +207,6 @@ async def _hear_words(store: Store, door: Door) -> None:
 
 
 def _runner(config: Config, apps: Loaded, logs: LogStore, descriptors: int) -> ProcessRunner:
-    """What runs attempts in processes of this host."""
     from rota.execution.descriptors import trees_max
     from rota.execution.runner import ProcessRunner
     from rota.execution.runner_settings import PROCESSES_MAX, RunnerSettings

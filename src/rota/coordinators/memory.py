@@ -60,8 +60,6 @@ class Realm:
 
 
 class MemoryCoordinator:
-    """One client of a realm."""
-
     def __init__(self, realm: Realm, clock: Clock, *, ttl_s: float) -> None:
         self._realm = realm
         self._clock = clock

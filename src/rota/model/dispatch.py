@@ -93,8 +93,6 @@ class Target(NamedTuple):
 
 
 class Given(NamedTuple):
-    """One decision of a round."""
-
     ready: Ready
     node_id: int
 
@@ -144,8 +142,6 @@ class Draft(NamedTuple):
 
 
 class Round(Value, frozen=True, kw_only=True):
-    """What came of a round."""
-
     round: int
     now_us: int
     took_over: bool = False

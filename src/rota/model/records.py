@@ -36,7 +36,6 @@ def to_us(instant: datetime) -> int: ...
 @overload
 def to_us(instant: datetime | None) -> int | None: ...
 def to_us(instant: datetime | None) -> int | None:
-    """An instant as microseconds since the epoch."""
     return None if instant is None else micros(instant)
 
 
@@ -45,7 +44,6 @@ def from_us(us: int) -> datetime: ...
 @overload
 def from_us(us: int | None) -> datetime | None: ...
 def from_us(us: int | None) -> datetime | None:
-    """Microseconds since the epoch as an instant."""
     return None if us is None else moment(us)
 
 

@@ -74,8 +74,6 @@ class RemoteServer:
 
 
 class RemoteStore(RemoteServer):
-    """The store, through a link."""
-
     def __init__(self, store: MemoryStore, link: SimLink, *, hears: bool) -> None:
         super().__init__(store, link)
         self._store = store
@@ -177,7 +175,6 @@ class SimNode:
 
     @property
     def loops(self) -> list[Loop]:
-        """All loops of its process."""
         process = None if self._parts is None else self._parts.process
         return [] if process is None else [process.member, *process.working, *process.firing]
 

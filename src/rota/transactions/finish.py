@@ -143,7 +143,6 @@ def sift(ends: Sequence[ItemEnd], starts: Sequence[ItemStart], rows: Sequence[Qu
 
 
 def write_ends(tx: Tx, current: Current, ground: Ground | None, rule: Rule | None, notices: Notices) -> None:
-    """Decide what follows, and write it all."""
     decision = None
     if ground is not None and rule is not None:
         runs = understood(ground, (end.run_id for end in current.ends if end.job_id))

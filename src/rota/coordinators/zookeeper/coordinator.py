@@ -20,8 +20,7 @@ from rota.model.entry import KEY, Entry, check_entries, check_keys
 from rota.ports import Clock
 
 if TYPE_CHECKING:
-    from rota.coordinators.zookeeper.link import Link
-    from rota.coordinators.zookeeper.links import Links
+    from rota.coordinators.zookeeper.link import Link, Links
 
 V = TypeVar("V")
 VERB_S = 4.0
@@ -188,7 +187,7 @@ def _check_folder(folder: str) -> None:
 def _links(address: ZooKeeperAddress, tree: ZnodeTree, ttl_s: float) -> Links:
     """Only who uses ZooKeeper needs its driver."""
     try:
-        from rota.coordinators.zookeeper.links import Links
+        from rota.coordinators.zookeeper.link import Links
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "kazoo":
             raise

@@ -23,8 +23,6 @@ _USED = Change(tables.LANE, ("id",), ("used_at",))
 
 
 class MemoryQuestions:
-    """The questions of one transaction."""
-
     def __init__(self, rows: MemoryRows) -> None:
         self._rows = rows
 

@@ -102,15 +102,8 @@ class Tables:
         """Every row, in the order in which they came."""
         return iter(self._tables[table].rows.values())
 
-    def found(self, table: Table[R], index: str, value: Any) -> list[R]:
-        """The rows of an index that have this value."""
-        kept = self._tables[table]
-        return [kept.rows[key] for key in kept.indexes[index].keys.get(value, ())]
-
 
 class MemoryRows:
-    """The rows of one transaction."""
-
     def __init__(self, committed: Tables, clock: Clock) -> None:
         self._tables = committed
         self._clock = clock
@@ -121,7 +114,6 @@ class MemoryRows:
         return micros(self._clock.wall())
 
     def get(self, table: Table[R], key: Any) -> R | None:
-        """One row, or none."""
         written = self._written.get(table)
         if written is not None and key in written:
             found: R | None = written[key]

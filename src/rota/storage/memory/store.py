@@ -39,8 +39,6 @@ def renewed(tx: Tx, node_id: int, lease_s: float, busy: float) -> bool:
 
 
 class MemoryStore(Store):
-    """The store that lives and dies with its process."""
-
     hears = False
     shortcuts = Shortcuts()
     is_called = False

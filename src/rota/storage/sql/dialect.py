@@ -90,7 +90,6 @@ class Dialect(ABC):
         return query
 
     def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
-        """All rows of such a query."""
         return found.all()
 
     def reserve(self, conn: Connection, name: str, count: int) -> int:

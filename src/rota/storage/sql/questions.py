@@ -24,8 +24,6 @@ _READY = ("item_id", "run_id", "job_id", "lane_id", "start_by_at", "not_before_a
 
 
 class SqlQuestions(SqlLookups):
-    """The questions of one transaction."""
-
     def due_jobs(self, tenant: str, project: str, until_us: int) -> list[int]:
         j = schema.job.c
         scope = [*([j.tenant == tenant] if tenant else []), *([j.project == project] if project else [])]

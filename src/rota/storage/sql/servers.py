@@ -179,8 +179,6 @@ def _generation(known: Mapping[str, str]) -> int | None:
 
 
 class Servers:
-    """The servers of one store."""
-
     def __init__(self, driver: PostgreSQLDriver | MySQLDriver, hosts: Sequence[tuple[str, int]]) -> None:
         self._driver = driver
         self._hosts = list(hosts)

@@ -58,8 +58,6 @@ class Wanted(Enum):
 
 
 class WritePart(NamedTuple):
-    """One write of a statement."""
-
     write: Write
     rows: Rows
     wanted: Wanted = Wanted.NOTHING
@@ -102,7 +100,6 @@ def packets(rows: Rows) -> Iterable[str]:
 
 
 def full_name(table: Table[Any]) -> str:
-    """The name of a table in the database."""
     return f"rota_{table.name}"
 
 

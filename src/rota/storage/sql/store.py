@@ -35,8 +35,6 @@ log = structlog.get_logger()
 
 
 class SqlStore(Store):
-    """The durable truth in a SQL database."""
-
     def __init__(self, database: Database, *, actor: str, may_forget: bool = False) -> None:
         self.memory = ProcessMemory(actor, database.dialect.run_block_max)
         self._db = database
