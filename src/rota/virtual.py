@@ -24,8 +24,6 @@ class Deadlock(Exception):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An asyncio loop in virtual time."""
-
     def __init__(self) -> None:
         self._virtual_us = 0
         super().__init__(_JumpingSelector(self._jump))

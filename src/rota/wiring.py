@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rota.clock import SystemClock
-from rota.config import Config, CoordinatorConfig, forget, given_variables, handed_on
+from rota.config import AlarmConfig, Config, CoordinatorConfig, forget, given_variables, handed_on
 from rota.control import Control
 from rota.coordinators.memory import MemoryCoordinator
 from rota.errors import InvalidInput, StoreUnavailable
@@ -94,7 +94,6 @@ def unstored() -> Control:
 
 
 def log_store(config: Config) -> LogStore:
-    """Where the output of attempts is kept."""
     from rota.execution.log_directory import DirectoryLogs
 
     return DirectoryLogs(Path(config.logs.path))
@@ -116,14 +115,9 @@ def courier(config: Config, clock: Clock, control: Control) -> Courier:
     from rota.loops.advertiser import words
 
     alarm = config.alarm
+    mail = {name: getattr(alarm, name) for name in AlarmConfig.__struct_fields__ if name.startswith("smtp_")}
     settings = CourierSettings(
-        smtp_host=alarm.smtp_host,
-        smtp_port=alarm.smtp_port,
-        smtp_user=alarm.smtp_user,
-        smtp_password=alarm.smtp_password,
-        smtp_from=alarm.smtp_from,
-        smtp_tls=alarm.smtp_tls,
-        smtp_ca=alarm.smtp_ca,
+        **mail,
         hosts=words(alarm.hosts),
         user=config.executor.user or None,
         environment=handed_on(config.store.url),
@@ -212,7 +206,6 @@ async def _hear_words(store: Store, door: Door) -> None:
 
 
 def _runner(config: Config, apps: Loaded, logs: LogStore, descriptors: int) -> ProcessRunner:
-    """What runs attempts in processes of this host."""
     from rota.execution.descriptors import trees_max
     from rota.execution.runner import ProcessRunner
     from rota.execution.runner_settings import PROCESSES_MAX, RunnerSettings

@@ -18,10 +18,11 @@ from typing import Any
 
 from sqlalchemy import select, text
 
+from rota.core.dispatch.board import Rounds
 from rota.loops.dispatcher import Dispatcher
 from rota.loops.member import Member
 from rota.model import tables
-from rota.model.dispatch import Board, Pulse, Ready, Round, Seated
+from rota.model.dispatch import Pulse, Ready, Round, Seated
 from rota.model.tables import Change
 from rota.storage.sql import questions, schema
 from rota.storage.sql import store as store_module
@@ -50,7 +51,7 @@ _QUEUE = (
 def kept_board() -> None:
     make = round_module.make_round
 
-    def going_on(tx: Tx, io: Any, node_id: int, board: Board, batch_max: int) -> Round | None:
+    def going_on(tx: Tx, io: Any, node_id: int, board: Rounds, batch_max: int) -> Round | None:
         if board.epoch is not None:
             tx.rows.change(Change(tables.DISPATCH, ("id",), ("holder",)), [(1, node_id)])
             (row,) = tx.rows.read(tables.DISPATCH, [1])
@@ -82,13 +83,13 @@ def _count_by(count: Callable[[Tx], Sequence[Any]]) -> None:
     make = round_module.make_round
     counted: dict[int, Sequence[Any]] = {}
 
-    def too_soon(tx: Tx, io: Any, node_id: int, board: Board, batch_max: int) -> Round | None:
+    def too_soon(tx: Tx, io: Any, node_id: int, board: Rounds, batch_max: int) -> Round | None:
         board.forget()
         counted.clear()
         counted[id(tx)] = count(tx)
         return make(tx, io, node_id, board, batch_max)
 
-    def rebuild(tx: Tx, board: Board) -> None:
+    def rebuild(tx: Tx, board: Rounds) -> None:
         seen = counted[id(tx)]
         round_module._know_lanes(tx, board, {row.lane_id for row in seen})
         waiting = [_ready(row) for row in seen if row.state == "ready"]
@@ -114,7 +115,7 @@ def batch_order() -> None:
     make = round_module.make_round
     questions._WAITING = questions._WAITING.order_by(schema.queue.c.item_id).limit(BATCH)
 
-    def afresh(tx: Tx, io: Any, node_id: int, board: Board, batch_max: int) -> Round | None:
+    def afresh(tx: Tx, io: Any, node_id: int, board: Rounds, batch_max: int) -> Round | None:
         board.forget()
         return make(tx, io, node_id, board, batch_max)
 

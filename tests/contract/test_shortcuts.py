@@ -27,7 +27,7 @@ from rota.transactions import round as round_module
 from rota.transactions.cancel import cancel
 from rota.transactions.finish import is_plain
 from rota.transactions.limits import set_limits
-from rota.transactions.transactor import Shortcuts
+from rota.transactions.tx import Shortcuts
 from tests.contract.backup import Backup
 from tests.contract.conftest import Open, empty
 from tests.factories import a_node, a_start, an_end, assigned

@@ -20,7 +20,8 @@ from rota.core.start import Start
 from rota.model.cluster import Drain
 from rota.model.work import GLOBAL, Limit
 from rota.ports import Store
-from rota.storage.sql.database import FileDatabase, ServerDatabase
+from rota.storage.sql.database import ServerDatabase
+from rota.storage.sql.sqlite import FileDatabase
 from rota.storage.sql.store import SqlStore
 from rota.transactions.cancel import cancel
 from rota.transactions.change import change

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rota.errors import SessionLost
-from rota.model.entry import Entry, check_keys, check_values, folder_of
+from rota.model.entry import Entry, check_entries, folder_of
 from rota.ports import Clock
 
 
@@ -60,8 +60,6 @@ class Realm:
 
 
 class MemoryCoordinator:
-    """One client of a realm."""
-
     def __init__(self, realm: Realm, clock: Clock, *, ttl_s: float) -> None:
         self._realm = realm
         self._clock = clock
@@ -91,7 +89,7 @@ class MemoryCoordinator:
         self.session = None
 
     async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
-        _check(values)
+        check_entries(values)
         session = self._living()
         won = {}
         for key, value in values.items():
@@ -107,7 +105,7 @@ class MemoryCoordinator:
                 self._realm.remove(key)
 
     async def update(self, key: str, fence: int, value: str) -> bool:
-        _check({key: value})
+        check_entries({key: value})
         session = self._living()
         if not self._holds(session, key, fence):
             return False
@@ -125,7 +123,7 @@ class MemoryCoordinator:
         return frozenset(key for key in self._entries() if folder_of(key) == folder)
 
     async def put(self, key: str, value: str, *, version: int | None = None) -> int | None:
-        _check({key: value})
+        check_entries({key: value})
         entry = self._entries().get(key)
         if entry is not None and entry.session is not None:
             return None
@@ -164,8 +162,3 @@ class MemoryCoordinator:
     def _entries(self) -> dict[str, Entry]:
         self._realm.expire()
         return self._realm.entries
-
-
-def _check(values: Mapping[str, str]) -> None:
-    check_keys(values)
-    check_values(values.values())

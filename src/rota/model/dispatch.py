@@ -5,14 +5,14 @@ Records are arrays in JSON, so that a thousand of them are one short text in one
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
 from rota.model.value import Value
-from rota.model.work import Lane, Limit
+from rota.model.work import Limit
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -93,8 +93,6 @@ class Target(NamedTuple):
 
 
 class Given(NamedTuple):
-    """One decision of a round."""
-
     ready: Ready
     node_id: int
 
@@ -143,58 +141,7 @@ class Draft(NamedTuple):
     grants: Mapping[int, Grant]
 
 
-class Board(Protocol):
-    """What the node that holds the dispatch lock knows. A store fills and asks it, inside the round's transaction."""
-
-    epoch: int | None
-    """The epoch of the lock under which it was filled; none: it knows nothing."""
-    round: int
-    """The last round that it knows of. A store that has another one has lost rounds, or somebody else made some."""
-    changes: int
-    """The number of changes of limits and members, as the dispatch row counts them, up to which it knows them."""
-    lanes: dict[int, Lane]
-
-    @property
-    def is_rated(self) -> bool:
-        """Whether a limit or a lane that it knows has a rate: then rounds write what they remember of starts."""
-        ...
-
-    def forget(self) -> None:
-        """Know nothing: after any failure, and before a take-over. Ids of lanes are forgotten, too: a store that was
-        set back gives them again."""
-        ...
-
-    def rebuild(self, ready: Sequence[Ready], seated: Sequence[Seated]) -> None:
-        """Know exactly these items."""
-        ...
-
-    def set_limits(self, limits: Sequence[Limit]) -> None: ...
-
-    def take(self, arrivals: Sequence[Arrival]) -> None:
-        """Learn what others changed. An arrival may come twice."""
-        ...
-
-    @property
-    def unbegun(self) -> Collection[int]:
-        """The given items of which the board wants to know whether they have begun: none unless it has a rate."""
-        ...
-
-    def begin(self, starts: Sequence[tuple[int, int, int]]) -> None:
-        """Learn when attempts have begun: item, attempt, microsecond."""
-        ...
-
-    def plan(self, now_us: int, targets: Sequence[Target], batch_max: int) -> RoundPlan:
-        """Decide a round. The board counts the given items as seated at once; `forget` it if they were not written."""
-        ...
-
-    def refused(self, item_ids: Sequence[int]) -> None:
-        """These given items were gone: they hold no seat."""
-        ...
-
-
 class Round(Value, frozen=True, kw_only=True):
-    """What came of a round."""
-
     round: int
     now_us: int
     took_over: bool = False

@@ -7,7 +7,7 @@ A *claim* is an entry that lives no longer than the session that made it; all ot
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rota.errors import InvalidInput
 from rota.model.value import Value
@@ -47,8 +47,9 @@ def check_keys(keys: Iterable[str]) -> None:
             raise InvalidInput.of("key", f"{key!r} is not one to four words of A-Z a-z 0-9 . _ - with / between")
 
 
-def check_values(values: Iterable[str]) -> None:
-    """Raise InvalidInput for a value that is too long for a coordinator."""
-    for value in values:
+def check_entries(values: Mapping[str, str]) -> None:
+    """The same, and for a value that is too long for a coordinator."""
+    check_keys(values)
+    for value in values.values():
         if len(value.encode()) > VALUE_MAX:
             raise InvalidInput.of("value", f"longer than {VALUE_MAX} bytes")

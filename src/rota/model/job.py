@@ -15,8 +15,7 @@ from rota.model.alarm import AlarmRule, JobAlarm
 from rota.model.states import JobState
 from rota.model.trigger import Delay, Endless, Instant, Manual, Schedule
 from rota.model.value import Json, Value
-from rota.model.work import GRACE_S as KILL_GRACE_S
-from rota.model.work import KEY_MAX, Bounds, Lane, Rate, Retry
+from rota.model.work import KEY_MAX, Handling, Lane, Rate
 
 GRACE_S = 60.0
 BACKLOG_MAX = 100
@@ -99,7 +98,7 @@ class Overlap(Value, frozen=True, kw_only=True):
     key: str | None = None
 
 
-class Task(Value, frozen=True, kw_only=True):
+class Task(Handling, frozen=True, kw_only=True):
     """One step of a job: a runner, what it is told, and how it is executed.
 
     After `warn_s` there is an alarm that an attempt takes long; after `timeout_s` it is asked to end, after
@@ -109,18 +108,11 @@ class Task(Value, frozen=True, kw_only=True):
     name: str
     runner: str
     config: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
-    retry: Retry = Retry()
     timeout_s: float | None = None
-    warn_s: float | None = None
-    grace_s: float = KILL_GRACE_S
     start_within_s: float = 0.0
-    hold_s: float = 0.0
     group: str = "default"
     quota: str = "default"
     resources: tuple[str, ...] = ()
-    concurrency: int = 1
-    bounds: Bounds = Bounds()
-    env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
 
 
 class Definition(Value, frozen=True, kw_only=True):

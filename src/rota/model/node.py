@@ -9,7 +9,6 @@ from rota.model.value import Value
 
 LEASE_S = 10.0
 MARGIN_S = 1.0
-RENEW_S = LEASE_S / 4
 RENEWED_MEANWHILE_S = 1.0
 """By how much a lease may lie further ahead than a renewal could set it at the instant by which it is judged."""
 UNREADABLE = "unreadable"

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Protocol
 
 from rota.model.job import Definition, Job, JobName
-from rota.model.run import Item, Run, RunKey
-from rota.model.states import Cause, JobState, RunState, SkipReason
+from rota.model.run import Item, Run, RunKey, RunOrigin
+from rota.model.states import JobState, RunState
 from rota.model.trigger import Instant
-from rota.model.value import Json, Value
+from rota.model.value import Value
 from rota.model.work import Lane
 
 
@@ -82,19 +82,7 @@ class NewItem(Value, frozen=True, kw_only=True):
     start_by_at: datetime
 
 
-class NewRun(Value, frozen=True, kw_only=True):
-    job_id: int
-    version: int
-    cause: Cause
-    key: str
-    overlap_key: str
-    state: RunState
-    reason: SkipReason | None = None
-    slot_at: datetime | None = None
-    last_slot_at: datetime | None = None
-    slots: int = 1
-    due_at: datetime
-    params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+class NewRun(RunOrigin, frozen=True, kw_only=True):
     items: tuple[NewItem, ...] = ()
 
 

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from rota.errors import Unreadable
-from rota.model.alarm import Alarm, AlarmRule
+from rota.model.alarm import Alarm, AlarmRule, Delivery
 from rota.model.cluster import Drain, Hold, Role
 from rota.model.job import Definition, Job
 from rota.model.moment import micros, moment
@@ -19,7 +19,7 @@ from rota.model.node import UNREADABLE, NewNode, Place
 from rota.model.readable import reads
 from rota.model.run import Event, Item, Run
 from rota.model.states import Cause, ItemState, JobState, Outcome, RunState, SkipReason
-from rota.model.tables import AttemptRow, EventRow, QueueRow
+from rota.model.tables import AlarmRow, AttemptRow, DeliveryRow, EventRow, QueueRow
 from rota.model.value import Value, decode, encode
 from rota.model.work import AttemptRecord, Lane, Limit, Queued, Rate, Work
 
@@ -36,7 +36,6 @@ def to_us(instant: datetime) -> int: ...
 @overload
 def to_us(instant: datetime | None) -> int | None: ...
 def to_us(instant: datetime | None) -> int | None:
-    """An instant as microseconds since the epoch."""
     return None if instant is None else micros(instant)
 
 
@@ -45,7 +44,6 @@ def from_us(us: int) -> datetime: ...
 @overload
 def from_us(us: int | None) -> datetime | None: ...
 def from_us(us: int | None) -> datetime | None:
-    """Microseconds since the epoch as an instant."""
     return None if us is None else moment(us)
 
 
@@ -144,28 +142,15 @@ def run_of(row: Sequence[Any]) -> Run:
 
 def run_rows(runs: Iterable[Run]) -> list[tuple[Any, ...]]:
     """Rows in the order of the table's columns."""
-    return [
-        (
-            run.id,
-            run.job_id,
-            run.version,
-            str(run.cause),
-            run.key,
-            run.overlap_key,
-            str(run.state),
-            None if run.reason is None else str(run.reason),
-            to_us(run.slot_at),
-            to_us(run.last_slot_at),
-            run.slots,
-            to_us(run.due_at),
-            to_us(run.created_at),
-            to_us(run.ended_at),
-            to_us(run.cancel_at),
-            encode(run.params),
-            None if run.work is None else encode(run.work),
-        )
-        for run in runs
-    ]
+    return [_run_row(run) for run in runs]
+
+
+def _run_row(run: Run) -> tuple[Any, ...]:
+    whose = (run.id, run.job_id, run.version, str(run.cause), run.key, run.overlap_key, str(run.state))
+    reason = None if run.reason is None else str(run.reason)
+    slots = (to_us(run.slot_at), to_us(run.last_slot_at), run.slots)
+    instants = (to_us(run.due_at), to_us(run.created_at), to_us(run.ended_at), to_us(run.cancel_at))
+    return *whose, reason, *slots, *instants, encode(run.params), None if run.work is None else encode(run.work)
 
 
 @reads("item")
@@ -196,16 +181,8 @@ ITEM = ("id", "run_id", "task", "index", "state", "not_before_at", "start_by_at"
 def item_rows(items: Iterable[Item]) -> list[tuple[Any, ...]]:
     """Rows of new items, in the order of `ITEM`."""
     return [
-        (
-            item.id,
-            item.run_id,
-            item.task,
-            item.index,
-            str(item.state),
-            to_us(item.not_before_at),
-            to_us(item.start_by_at),
-        )
-        for item in items
+        (it.id, it.run_id, it.task, it.index, str(it.state), to_us(it.not_before_at), to_us(it.start_by_at))
+        for it in items
     ]
 
 
@@ -217,17 +194,7 @@ def event_of(row: EventRow) -> Event:
 def event_rows(events: Iterable[Event]) -> list[tuple[Any, ...]]:
     """Rows in the order of the table's columns."""
     return [
-        (
-            event.id,
-            to_us(event.at),
-            event.kind,
-            event.actor,
-            event.job_id,
-            event.run_id,
-            event.item_id,
-            encode(event.data),
-        )
-        for event in events
+        (it.id, to_us(it.at), it.kind, it.actor, it.job_id, it.run_id, it.item_id, encode(it.data)) for it in events
     ]
 
 
@@ -327,3 +294,10 @@ def alarm_rule_of(row: Any) -> AlarmRule:
 def alarm_in(row: Any) -> Alarm:
     """The alarm in a row that has its data."""
     return decode(row.data, Alarm)
+
+
+def delivery_of(both: tuple[DeliveryRow, AlarmRow]) -> Delivery:
+    row, alarm = both
+    fields = _by_name(row) | {"alarm": alarm_in(alarm), "arrived": bool(row.arrived)}
+    del fields["alarm_id"]
+    return Delivery(**fields)

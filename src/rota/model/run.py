@@ -67,14 +67,13 @@ class Item(Value, frozen=True, kw_only=True):
         return None if self.result is None else decode(self.result, object)  # type: ignore[return-value]
 
 
-class Run(Value, frozen=True, kw_only=True):
-    """One firing of a job, recorded also when it was skipped.
+class RunOrigin(Value, frozen=True, kw_only=True):
+    """What a run is from its beginning on; of this only its state changes.
 
     A run that stands for several missed slots has `slots` greater than one; `slot_at` is then the first of them and
     `last_slot_at` the last.
     """
 
-    id: int
     job_id: int
     version: int
     cause: Cause
@@ -86,12 +85,18 @@ class Run(Value, frozen=True, kw_only=True):
     last_slot_at: datetime | None = None
     slots: int = 1
     due_at: datetime
+    params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+
+
+class Run(RunOrigin, frozen=True, kw_only=True):
+    """One firing of a job, recorded also when it was skipped."""
+
+    id: int
     created_at: datetime
     ended_at: datetime | None = None
     cancel_at: datetime | None = None
     work: Work | None = None
     """For assignments: what their items share."""
-    params: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
 
     @property
     def called(self) -> str:

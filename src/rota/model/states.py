@@ -66,10 +66,7 @@ RUN_MOVES: dict[RunState | None, frozenset[RunState]] = {
     None: frozenset({RunState.WAITING, RunState.RUNNING, RunState.SKIPPED}),
     RunState.WAITING: frozenset({RunState.RUNNING, RunState.CANCELLED}),
     RunState.RUNNING: frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED}),
-    RunState.SUCCEEDED: frozenset(),
-    RunState.FAILED: frozenset(),
-    RunState.CANCELLED: frozenset(),
-    RunState.SKIPPED: frozenset(),
+    **dict.fromkeys((RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED), frozenset()),
 }
 
 ITEM_MOVES: dict[ItemState | None, frozenset[ItemState]] = {
@@ -80,10 +77,7 @@ ITEM_MOVES: dict[ItemState | None, frozenset[ItemState]] = {
         {ItemState.RUNNING, ItemState.READY, ItemState.SUCCEEDED, ItemState.FAILED, ItemState.CANCELLED}
     ),
     ItemState.RUNNING: frozenset({ItemState.SUCCEEDED, ItemState.FAILED, ItemState.CANCELLED, ItemState.READY}),
-    ItemState.SUCCEEDED: frozenset(),
-    ItemState.FAILED: frozenset(),
-    ItemState.CANCELLED: frozenset(),
-    ItemState.SKIPPED: frozenset(),
+    **dict.fromkeys((ItemState.SUCCEEDED, ItemState.FAILED, ItemState.CANCELLED, ItemState.SKIPPED), frozenset()),
 }
 
 UNSTARTED = (ItemState.WAITING, ItemState.READY)

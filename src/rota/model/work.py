@@ -197,7 +197,19 @@ class Queued(Value, frozen=True, kw_only=True):
     cancel_at: datetime | None = None
 
 
-class Work(Value, frozen=True, kw_only=True):
+class Handling(Value, frozen=True, kw_only=True):
+    """How attempts are handled, whatever they do: as it was defined, and as it is acted on."""
+
+    retry: Retry = Retry()
+    bounds: Bounds = Bounds()
+    env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    warn_s: float | None = None
+    grace_s: float = GRACE_S
+    hold_s: float = 0.0
+    concurrency: int = 1
+
+
+class Work(Handling, frozen=True, kw_only=True):
     """What all items of one assignment share. Kept with the run."""
 
     tenant: str
@@ -206,9 +218,6 @@ class Work(Value, frozen=True, kw_only=True):
     handler: str | None = None
     """The Python handler that does the work; none: `on_start` is called, and the client reports the end."""
     timeout_s: float = TIMEOUT_S
-    retry: Retry = Retry()
-    hold_s: float = 0.0
-    concurrency: int = 1
     resources: tuple[str, ...] = ()
     notify: tuple[str, ...] = ()
     """Which listeners of the client's app are told: `on_fail`, `on_timeout`."""
@@ -216,10 +225,6 @@ class Work(Value, frozen=True, kw_only=True):
     """Whose listeners: `tenant/project`. Empty: the app of the tenant's default project."""
     call: bool = False
     """Whether the info of each item is what the handler is called with: its arguments, by name."""
-    warn_s: float | None = None
-    grace_s: float = GRACE_S
-    bounds: Bounds = Bounds()
-    env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
     job_id: int = 0
     """The job whose cap or rate counts for these items too; 0: none."""
     cap: int | None = None
@@ -266,7 +271,7 @@ def spread(start_us: int, end_us: int, count: int) -> list[int]:
     return [start_us + (end_us - start_us) * n // count for n in range(1, count + 1)]
 
 
-class ExecutionSpec(Value, frozen=True, kw_only=True):
+class ExecutionSpec(Handling, frozen=True, kw_only=True):
     """How the items of a task are executed: what all attempts at them share."""
 
     name: str
@@ -275,14 +280,7 @@ class ExecutionSpec(Value, frozen=True, kw_only=True):
     task: str
     runner: str
     config: dict[str, Json] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
-    retry: Retry = Retry()
-    bounds: Bounds = Bounds()
-    env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
     timeout_s: float | None = None
-    warn_s: float | None = None
-    grace_s: float = GRACE_S
-    hold_s: float = 0.0
-    concurrency: int = 1
     external: bool = False
     """Whether the client reports the end: then the attempt only calls `on_start`."""
     notify: tuple[str, ...] = ()

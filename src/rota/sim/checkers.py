@@ -14,7 +14,7 @@ from math import ceil
 
 from rota.model.cluster import Placement, Strategy
 from rota.model.value import Value
-from rota.sim.history import Attempted, Claimed, History
+from rota.sim.history import Attempted, Claimed, History, Survey
 from rota.sim.plan import CALM_S, FaultKind, Mode, Scenario
 
 THAW_S = 0.6
@@ -170,9 +170,7 @@ def above_limit(history: History) -> Iterator[Violation]:
 
 def owners(history: History) -> Iterator[Violation]:
     """In calm every job has one owner (with beats: at most one)."""
-    for seen in history.seen:
-        if seen.at_s < CALM_S + SETTLE_S:
-            continue
+    for seen in _settled(history):
         for job_id, names in seen.owners.items():
             if len(names) > 1:
                 yield Violation(kind="two_owners", at_s=seen.at_s, text=f"job {job_id}: {', '.join(names)}")
@@ -208,20 +206,19 @@ def survivable(history: History) -> Iterator[Violation]:
     """In calm, if any n schedulers died, the others could hold all jobs by the limits that they tell."""
     if history.scenario.placement is not Placement.CLAIM:
         return
-    for seen in history.seen:
+    for seen in _settled(history):
         limits = sorted(limit for name, (_, limit) in seen.told.items() if name not in seen.drained)
         left = sum(limits[: max(len(limits) - FAULTS, 1)])
-        if seen.at_s >= CALM_S + SETTLE_S and left < len(history.scenario.jobs):
+        if left < len(history.scenario.jobs):
             text = f"limits {limits} leave room for {left} of {len(history.scenario.jobs)} jobs after {FAULTS} crash"
             yield Violation(kind="not_survivable", at_s=seen.at_s, text=text)
 
 
 def untold(history: History) -> Iterator[Violation]:
     """In calm the coordinator says of every scheduler what its configuration says."""
-    for seen in history.seen:
-        if seen.at_s >= CALM_S + SETTLE_S:
-            for text in seen.untold:
-                yield Violation(kind="untold", at_s=seen.at_s, text=text)
+    for seen in _settled(history):
+        for text in seen.untold:
+            yield Violation(kind="untold", at_s=seen.at_s, text=text)
 
 
 def drained(history: History) -> Iterator[Violation]:
@@ -269,6 +266,11 @@ def stuck(history: History) -> Iterator[Violation]:
 Judge = Callable[[History], Iterator[Violation]]
 SAFETY: Sequence[Judge] = (slots, two_attempts, caps, rates, stale, above_limit, bounced)
 LIVENESS: Sequence[Judge] = (owners, late, even, survivable, untold, drained, stuck)
+
+
+def _settled(history: History) -> list[Survey]:
+    """The looks at everybody from when everything had its place again."""
+    return [it for it in history.seen if it.at_s >= CALM_S + SETTLE_S]
 
 
 class _Lives:

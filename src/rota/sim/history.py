@@ -131,8 +131,6 @@ class Counts(msgspec.Struct):
 
 
 class History(msgspec.Struct):
-    """All of it."""
-
     scenario: Scenario
     fired: list[Fired] = []
     items: list[Noted] = []

@@ -27,11 +27,10 @@ from rota.sim.link import asking_host
 from rota.sim.loop import Dice
 from rota.storage.memory import MemoryStore
 from rota.storage.memory.questions import MemoryQuestions
-from rota.storage.memory.rows import MemoryRows
+from rota.storage.memory.rows import MemoryRows, Tables
 from rota.storage.memory.store import TRIES_MAX
-from rota.storage.memory.tables import Tables
 from rota.transactions.alarms import note_alarms
-from rota.transactions.rows import Conflict, Questions
+from rota.transactions.rows import Columns, Conflict, Questions, Values, Where
 from rota.transactions.tx import Tx
 
 P = ParamSpec("P")
@@ -138,14 +137,7 @@ class SharedRows(MemoryRows):
         self.lock_us = super().now_us() if rows else None
         return rows
 
-    def insert(
-        self,
-        table: Table[Any],
-        rows: Sequence[tuple[Any, ...]],
-        columns: tuple[str, ...] | None = None,
-        *,
-        missing: bool = False,
-    ) -> None:
+    def insert(self, table: Table[Any], rows: Values, columns: Columns = None, *, missing: bool = False) -> None:
         if rows:
             self.pause()
         for row in self.filled(table, rows, columns):
@@ -154,7 +146,7 @@ class SharedRows(MemoryRows):
                 self._owns((table, index, value))
         super().insert(table, rows, columns, missing=missing)
 
-    def changed(self, change: Change, rows: Sequence[tuple[Any, ...]]) -> set[Any]:
+    def changed(self, change: Change, rows: Values) -> set[Any]:
         if rows:
             self.pause()
         size = len(change.table.key)
@@ -162,14 +154,7 @@ class SharedRows(MemoryRows):
             self._owns((change.table, row[0] if size == 1 else row[:size]))
         return super().changed(change, rows)
 
-    def remove(
-        self,
-        table: Table[Any],
-        keys: Sequence[Any],
-        *,
-        where: tuple[tuple[str, Any], ...] = (),
-        exact: bool = False,
-    ) -> None:
+    def remove(self, table: Table[Any], keys: Sequence[Any], *, where: Where = (), exact: bool = False) -> None:
         if keys:
             self.pause()
         for key in keys:

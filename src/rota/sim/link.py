@@ -20,33 +20,25 @@ from rota.sim.history import History
 from rota.sim.loop import Dice, SimLoop
 from rota.sim.plan import FaultKind, PlannedFault
 
+Verb = Callable[[], Coroutine[Any, Any, Any]]
+
 PATIENCE_S = 2.0
 """How long a sender waits for an answer."""
 SOMETIMES = 0.12
 """How often a message takes a moment although nothing is wrong."""
 MOMENT_S = 0.02
 
-_OUT = frozenset(
+_BOTH_WAYS = frozenset(
     {
         FaultKind.CUT_STORE,
         FaultKind.CUT_COORDINATOR,
-        FaultKind.DEAF_STORE,
         FaultKind.HALF_ENTERED,
         FaultKind.OUTAGE_STORE,
         FaultKind.OUTAGE_COORDINATOR,
     }
 )
-_IN = frozenset(
-    {
-        FaultKind.CUT_STORE,
-        FaultKind.CUT_COORDINATOR,
-        FaultKind.MUTE_STORE,
-        FaultKind.MUTE_COORDINATOR,
-        FaultKind.HALF_ENTERED,
-        FaultKind.OUTAGE_STORE,
-        FaultKind.OUTAGE_COORDINATOR,
-    }
-)
+_OUT = _BOTH_WAYS | {FaultKind.DEAF_STORE}
+_IN = _BOTH_WAYS | {FaultKind.MUTE_STORE, FaultKind.MUTE_COORDINATOR}
 
 
 class SimHost:
@@ -139,7 +131,7 @@ class SimLink:
         """The process on this side has died; the next one begins anew."""
         self.process += 1
 
-    async def ask(self, verb: Callable[[], Coroutine[Any, Any, Any]], process: int) -> Any:
+    async def ask(self, verb: Verb, process: int) -> Any:
         """Send a request and wait for its answer."""
         if self._host.stands_still:
             await self._host.going()
@@ -179,16 +171,14 @@ class SimLink:
         for _ in range(self._chance.choice((0, 1, 1, 2))):
             self._loop.call_later(self._chance.random() * self._bad_notices, wake)
 
-    async def _served(self, verb: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def _served(self, verb: Verb) -> Any:
         """Have a request served that may have to wait for others. Whoever gives up or dies meanwhile has done
         nothing."""
         asking_host.set(self._host)
         self._history.asking = self._host.name
         return await verb()
 
-    def _serve_late(
-        self, verb: Callable[[], Coroutine[Any, Any, Any]], answer: asyncio.Future[Any], sent_s: float
-    ) -> None:
+    def _serve_late(self, verb: Verb, answer: asyncio.Future[Any], sent_s: float) -> None:
         task = self._loop.create_task(self._served(verb))
         answer.add_done_callback(lambda _: task.cancel())
         task.add_done_callback(lambda done: self._answer(done, answer, sent_s))
@@ -200,10 +190,13 @@ class SimLink:
         if isinstance(error, Exception):
             self._loop.call_later(self._delay_s(), self._refuse, answer, error, sent_s)
         elif error is None:
-            late_s = max(self._delay_s(), self._chance.random() * self._slow_s)
-            self._loop.call_later(late_s, self._reply, answer, done.result(), sent_s)
+            self._send_back(answer, done.result(), sent_s)
 
-    def _apply(self, verb: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    def _send_back(self, answer: asyncio.Future[Any], result: Any, sent_s: float) -> None:
+        late_s = max(self._delay_s(), self._chance.random() * self._slow_s)
+        self._loop.call_later(late_s, self._reply, answer, result, sent_s)
+
+    def _apply(self, verb: Verb) -> Any:
         self._history.asking = self._host.name
         return at_once(verb())
 
@@ -217,11 +210,9 @@ class SimLink:
     def _delay_s(self) -> float:
         return self._chance.random() * (self._late_s or MOMENT_S)
 
-    def _arrive(self, verb: Callable[[], Coroutine[Any, Any, Any]], answer: asyncio.Future[Any], sent_s: float) -> None:
-        if self._out or (answer.done() and not answer.cancelled()):
-            self._fail(answer, self._failures.unavailable, sent_s)
-            return
-        if self._loop.time() - sent_s > PATIENCE_S and not answer.cancelled():
+    def _arrive(self, verb: Verb, answer: asyncio.Future[Any], sent_s: float) -> None:
+        is_late = answer.done() or self._loop.time() - sent_s > PATIENCE_S
+        if self._out or (is_late and not answer.cancelled()):
             self._fail(answer, self._failures.unavailable, sent_s)
             return
         if self._waits:
@@ -231,10 +222,8 @@ class SimLink:
             result = self._apply(verb)
         except Exception as error:  # noqa: BLE001 - an answer like any other
             self._loop.call_later(self._delay_s(), self._refuse, answer, error, sent_s)
-            return
-        self._loop.call_later(
-            max(self._delay_s(), self._chance.random() * self._slow_s), self._reply, answer, result, sent_s
-        )
+        else:
+            self._send_back(answer, result, sent_s)
 
     def _reply(self, answer: asyncio.Future[Any], result: Any, sent_s: float) -> None:
         lost = self._in or (self._lossy > 0 and self._chance.random() < self._lossy)

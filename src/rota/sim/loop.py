@@ -156,14 +156,11 @@ def _maker(call: ScheduledCall) -> int:
 
 
 class SimClock(VirtualClock):
-    """The clock of a simulated host."""
-
     def __init__(self, loop: SimLoop, seed: int, *, name: str = "", skew_s: float = 0.0) -> None:
         super().__init__(loop, seed, EPOCH, name=name, skew_s=skew_s)
 
 
 def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int) -> T:
-    """Run a coroutine to its end in virtual time."""
     with asyncio.Runner(loop_factory=lambda: SimLoop(seed)) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SimLoop)

@@ -4,6 +4,8 @@ every node is, with simulated ports: the store and the coordinator are behind li
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any, cast
 
 from rota.config import (
     Config,
@@ -27,13 +29,14 @@ from rota.loops.placer.participation import Participation
 from rota.model.cluster import Peer
 from rota.model.node import PingAnswer, Place
 from rota.node import Parts, Ports, Tuning, build
+from rota.ports import Clock, Coordinator, Store
 from rota.sim.history import History
 from rota.sim.link import Failures, SimHost, SimLink
 from rota.sim.loop import HostClock, SimLoop, dice
 from rota.sim.plan import PlannedFault, Scenario
-from rota.sim.remote import remote_coordinator, remote_store
 from rota.sim.surroundings import KeptDefinitions, MemoryLogs, Network, NotingCourier, SimRunner
 from rota.sim.witness import WitnessStore
+from rota.storage.memory import MemoryStore
 from rota.virtual import VirtualHost
 
 SESSION_S = 6.0
@@ -50,6 +53,70 @@ EXPIRE_PACE = 5.0
 
 _STORE = Failures(StoreUnavailable, CommitUnknown)
 _COORDINATOR = Failures(CoordinatorUnavailable, CoordinatorUnavailable)
+
+
+class RemoteServer:
+    """A server as a node sees it: every verb is a request. Whatever verb there is, it goes over the link."""
+
+    def __init__(self, server: MemoryStore | MemoryCoordinator, link: SimLink) -> None:
+        self._server = server
+        self._link = link
+        self._process = link.process
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        verb, ask, process = getattr(self._server, name), self._link.ask, self._process
+
+        async def remote(*args: Any, **kwargs: Any) -> Any:
+            return await ask(lambda: verb(*args, **kwargs), process)
+
+        setattr(self, name, remote)
+        return remote
+
+
+class RemoteStore(RemoteServer):
+    def __init__(self, store: MemoryStore, link: SimLink, *, hears: bool) -> None:
+        super().__init__(store, link)
+        self._store = store
+        self.hears = hears
+        self.memory = store.memory
+        self.shortcuts = store.shortcuts
+        self.is_called = False
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        if self.hears:
+            self._store.listen(lambda topic: self._link.notice(lambda: wake(topic), self._process))
+
+
+class RemoteCoordinator(RemoteServer):
+    """The coordinator. What a client knows of its own session it knows without asking."""
+
+    def __init__(self, inner: MemoryCoordinator, clock: Clock, link: SimLink) -> None:
+        super().__init__(inner, link)
+        self._inner = inner
+        self._clock = clock
+        self.ttl_s = inner.ttl_s
+        self.believed_until_s = 0.0
+
+    @property
+    def session(self) -> str | None:
+        return self._inner.session
+
+    async def join(self) -> str:
+        sent_s = self._clock.monotonic()
+        self._link.entering()
+        session: str = await self._link.ask(self._inner.join, self._process)
+        self.believed_until_s = sent_s + self.ttl_s
+        return session
+
+    async def renew(self) -> bool:
+        sent_s = self._clock.monotonic()
+        lives: bool = await self._link.ask(self._inner.renew, self._process)
+        if lives:
+            self.believed_until_s = sent_s + self.ttl_s
+        return lives
+
+    def listen(self, folder: str, wake: Callable[[], None]) -> None:
+        self._inner.listen(folder, lambda: self._link.notice(wake, self._process))
 
 
 class SimNode:
@@ -108,7 +175,6 @@ class SimNode:
 
     @property
     def loops(self) -> list[Loop]:
-        """All loops of its process."""
         process = None if self._parts is None else self._parts.process
         return [] if process is None else [process.member, *process.working, *process.firing]
 
@@ -160,11 +226,11 @@ class SimNode:
         self._identity = Identity(self.name)
         chance = dice(self._scenario.seed, f"courier of {self.name}, {self._incarnations}")
         ports = Ports(
-            store=remote_store(self._server, self.store_link, hears=self._scenario.hears),
+            store=cast("Store", RemoteStore(self._server, self.store_link, hears=self._scenario.hears)),
             clock=self.clock,
             identity=self._identity,
             host=VirtualHost(self.configured.address, runner),
-            coordinator=remote_coordinator(inner, self.clock, self.coordinator_link),
+            coordinator=cast("Coordinator", RemoteCoordinator(inner, self.clock, self.coordinator_link)),
             runner=runner,
             logs=self._logs,
             courier=NotingCourier(self._loop, self.clock, self.host, chance, self._history),

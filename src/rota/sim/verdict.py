@@ -70,7 +70,6 @@ def cases(first: int, placement: Placement | None, mode: Mode | None) -> Iterato
 
 
 def judged(scenario: Scenario) -> Verdict:
-    """Simulate, and judge."""
     history = happened(scenario)
     return Verdict(
         seed=scenario.seed,
@@ -84,7 +83,6 @@ def judged(scenario: Scenario) -> Verdict:
 
 
 def verdict(case: Case) -> Verdict:
-    """The verdict on one case."""
     return judged(draw(*case))
 
 
@@ -150,7 +148,6 @@ def verdicts(cases: Iterator[Case], wanted: int, processes: int, progress: Progr
 
 
 def summed(found: Sequence[Verdict], seconds: float) -> Sum:
-    """Add up."""
     valid = [it for it in found if not it.is_void]
     hashes = "".join(it.hash for it in found)
     return Sum(

@@ -52,20 +52,17 @@ _BOTH = frozenset({FaultKind.SLOW, FaultKind.SLOW_REPLIES, FaultKind.NOTICES})
 
 
 def happened(scenario: Scenario) -> History:
-    """Let a scenario happen."""
     with _silent():
         return simulate(lambda loop: World(loop, scenario).run(), seed=scenario.seed)
 
 
 class World:
-    """One simulation."""
-
     def __init__(self, loop: SimLoop, scenario: Scenario) -> None:
         self._loop = loop
         self._scenario = scenario
         self._history = History(scenario=scenario)
-        self._clock = StoreClock(loop, scenario.seed, name="store")
-        self._store = WitnessStore(self._clock, self._history, loop if scenario.interleaved else None)
+        self.clock = StoreClock(loop, scenario.seed, name="store")
+        self._store = WitnessStore(self.clock, self._history, loop if scenario.interleaved else None)
         self._store.realm.clock = SimClock(loop, scenario.seed, name="coordinator")
         self._network, self._definitions = Network(), KeptDefinitions()
         shared = (self._store, self._history, self._network, self._definitions)
@@ -111,7 +108,7 @@ class World:
     async def _pass(self, until_s: float) -> None:
         """Let time pass, looking on."""
         while self._loop.time() < until_s:
-            await self._clock.sleep(LOOK_S)
+            await self.clock.sleep(LOOK_S)
             self._count_takeovers()
             if self._loop.time() >= CALM_S and self._scenario.mode is Mode.LIVENESS:
                 self._look()
@@ -151,9 +148,9 @@ class World:
 
     def _close(self) -> None:
         history = self._history
-        history.end_s, history.end_us = self._loop.time(), micros(self._clock.wall())
+        history.end_s, history.end_us = self._loop.time(), micros(self.clock.wall())
         items = at_once(self._store.queued(limit=10_000))
-        now = self._clock.wall()
+        now = self.clock.wall()
         for it in items:
             since_s = history.end_s - (now - it.not_before_at).total_seconds()
             if it.state is not ItemState.WAITING:
@@ -180,13 +177,16 @@ class World:
             links += [node.coordinator_link for node in nodes]
         return links
 
+    def node_of(self, fault: PlannedFault) -> SimNode:
+        return self._nodes[fault.node]
+
     def _crash(self, fault: PlannedFault) -> None:
-        node = self._nodes[fault.node]
+        node = self.node_of(fault)
         node.crash()
         self._loop.call_at(fault.until_s, node.start)
 
     def _stop(self, fault: PlannedFault) -> None:
-        node = self._nodes[fault.node]
+        node = self.node_of(fault)
         node.stop()
         self._loop.call_at(fault.until_s, self._restart, node)
 
@@ -211,7 +211,7 @@ class World:
             self._loop.call_later(TICK_S, self._change_places, going, coming, until_s)
 
     def _drain(self, fault: PlannedFault) -> None:
-        name = self._nodes[fault.node].name
+        name = self.node_of(fault).name
         self._do(lambda: self._store.transact(drain, [Drain(name=name)]))
         self._history.drained.append(HostWindow(name, fault.at_s, fault.until_s))
         self._loop.call_at(fault.until_s, self._undrain, name, fault.until_s)
@@ -233,16 +233,13 @@ class World:
         self._people.add(task)
         task.add_done_callback(self._people.discard)
 
-    def _pause_agent(self, fault: PlannedFault) -> None:
-        self._nodes[fault.node].freeze(fault, whole=False)
-
     def _pause_node(self, fault: PlannedFault) -> None:
-        node = self._nodes[fault.node]
+        node = self.node_of(fault)
         node.freeze(fault, whole=True)
         self._history.frozen.append(HostWindow(node.name, fault.at_s, fault.until_s))
 
     def _expire(self, fault: PlannedFault) -> None:
-        self._end_session(self._nodes[fault.node])
+        self._end_session(self.node_of(fault))
 
     def _end_session(self, node: SimNode) -> None:
         entry = self._store.realm.entries.get(f"live/{node.name}")
@@ -252,16 +249,7 @@ class World:
 
     def _half_enter(self, fault: PlannedFault) -> None:
         self._expire(fault)
-        self._nodes[fault.node].coordinator_link.begin_on_entering(fault)
-
-    def _step_node(self, fault: PlannedFault) -> None:
-        self._nodes[fault.node].clock.step(fault.much)
-
-    def _drift(self, fault: PlannedFault) -> None:
-        self._nodes[fault.node].clock.drift(fault.much)
-
-    def _step_store(self, fault: PlannedFault) -> None:
-        self._clock.step(fault.much)
+        self.node_of(fault).coordinator_link.begin_on_entering(fault)
 
     _acts: dict[FaultKind, Callable[[World, PlannedFault], None]] = {  # noqa: RUF012 - never changed
         FaultKind.CRASH: _crash,
@@ -270,13 +258,13 @@ class World:
         FaultKind.SWAP: _swap,
         FaultKind.DRAIN: _drain,
         FaultKind.CANCEL: _cancel,
-        FaultKind.PAUSE_AGENT: _pause_agent,
+        FaultKind.PAUSE_AGENT: lambda world, it: world.node_of(it).freeze(it, whole=False),
         FaultKind.PAUSE_NODE: _pause_node,
         FaultKind.EXPIRE: _expire,
         FaultKind.HALF_ENTERED: _half_enter,
-        FaultKind.STEP_NODE: _step_node,
-        FaultKind.DRIFT: _drift,
-        FaultKind.STEP_STORE: _step_store,
+        FaultKind.STEP_NODE: lambda world, it: world.node_of(it).clock.step(it.much),
+        FaultKind.DRIFT: lambda world, it: world.node_of(it).clock.drift(it.much),
+        FaultKind.STEP_STORE: lambda world, it: world.clock.step(it.much),
     }
 
 

@@ -19,8 +19,7 @@ from rota.model.alarm import Alarm, AlarmRule, Delivery, Settled
 from rota.model.records import alarm_in, to_us
 from rota.model.tables import Change
 from rota.model.value import decode, encode
-from rota.transactions.transactor import Transactor
-from rota.transactions.tx import Tx
+from rota.transactions.tx import Transactor, Tx
 
 _RULE = Change(tables.ALARM_RULE, ("name",), ("data",))
 _CLOSE = Change(tables.ALARM, ("id",), ("key", "data"), fixed=(("is_open", 0),))

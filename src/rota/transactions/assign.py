@@ -22,16 +22,15 @@ from rota.model.value import Json, encode
 from rota.model.work import Assignment, quota_limit, spread
 from rota.transactions.queue import READY, enqueue
 from rota.transactions.record import (
-    assigned_data,
     assigned_lane,
     assigned_run,
     ended_state,
     numbers_taken,
+    run_data,
     unknown_quota,
 )
 from rota.transactions.rows import Tally
-from rota.transactions.transactor import Transactor
-from rota.transactions.tx import Tx
+from rota.transactions.tx import Transactor, Tx
 
 _ITEM = ("id", "run_id", "task", "index", "state", "not_before_at", "start_by_at", "tenant", "number", "info")
 _CLOSE = Change(tables.RUN, ("id",), ("state", "ended_at"))
@@ -84,7 +83,7 @@ def put_assignment(tx: Tx, wanted: Assignment, cause: Cause = Cause.ASSIGN) -> R
     tx.rows.insert(tables.ITEM, rows, _ITEM)
     hold_us = 0 if wanted.work.handler is None else round(wanted.work.hold_s * 1_000_000)
     enqueue(tx, [(Ready(it, run.id, 0, lane_id, by, start), hold_us) for it, by in zip(ids, start_by, strict=True)])
-    tx.record("run.started", assigned_data(run, len(ids)), run_id=run.id)
+    tx.record("run.started", run_data(run, len(ids)), run_id=run.id)
     return run
 
 

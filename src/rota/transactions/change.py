@@ -12,8 +12,7 @@ from rota.model.run import Run, RunKey
 from rota.model.states import Cause
 from rota.transactions.decide import Ground, decide, held_ids, with_keys
 from rota.transactions.plan import PLACED, write_plan
-from rota.transactions.transactor import Transactor
-from rota.transactions.tx import Tx
+from rota.transactions.tx import Transactor, Tx
 
 
 def change(

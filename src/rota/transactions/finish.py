@@ -24,8 +24,7 @@ from rota.transactions.lanes import for_newer, ids_of_specs
 from rota.transactions.plan import write_plan
 from rota.transactions.queue import ASSIGNED, CANCELLED, END, READY, RUNNING, cancel_held
 from rota.transactions.record import AVOIDED, OVERLAP_SUSPECTED, assigned_lane, overlap_data
-from rota.transactions.transactor import Transactor
-from rota.transactions.tx import CHUNK, Tx
+from rota.transactions.tx import CHUNK, Transactor, Tx
 
 _NOBODY = (("node_id", None), ("round", None), ("assigned_at", None), ("started_at", None), ("expires_at", None))
 _AGAIN = Change(
@@ -144,7 +143,6 @@ def sift(ends: Sequence[ItemEnd], starts: Sequence[ItemStart], rows: Sequence[Qu
 
 
 def write_ends(tx: Tx, current: Current, ground: Ground | None, rule: Rule | None, notices: Notices) -> None:
-    """Decide what follows, and write it all."""
     decision = None
     if ground is not None and rule is not None:
         runs = understood(ground, (end.run_id for end in current.ends if end.job_id))
@@ -229,22 +227,10 @@ def _moved(tx: Tx, ends: Sequence[ItemEnd]) -> dict[int, int]:
 
 
 def _write_attempts(tx: Tx, ends: Sequence[ItemEnd]) -> None:
-    rows = [
-        (
-            it.item_id,
-            it.attempt,
-            it.node,
-            it.round,
-            it.assigned_us,
-            it.started_us,
-            tx.now_us,
-            str(it.outcome),
-            it.code,
-            clean(it.message),
-            it.log_bytes,
-        )
-        for it in ends
-    ]
+    rows = []
+    for it in ends:
+        begun = (it.item_id, it.attempt, it.node, it.round, it.assigned_us, it.started_us)
+        rows.append((*begun, tx.now_us, str(it.outcome), it.code, clean(it.message), it.log_bytes))
     tx.rows.insert(tables.ATTEMPT, rows)
 
 

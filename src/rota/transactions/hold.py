@@ -9,8 +9,7 @@ So when both steps of `hold` are done, nothing of the scope fires any more, and 
 from __future__ import annotations
 
 from rota.model import tables
-from rota.transactions.transactor import Transactor
-from rota.transactions.tx import Tx
+from rota.transactions.tx import Transactor, Tx
 
 SLACK_US = 10_000_000
 """Jobs that are due so soon may be under a lock already."""

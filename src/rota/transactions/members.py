@@ -6,10 +6,12 @@ renews no more, and is rescued when its lease is over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 
 import msgspec
 
+from rota.errors import Refused
 from rota.model import tables
 from rota.model.cluster import Drain, Role
 from rota.model.node import Joined, NewNode, NodeState, settle_us
@@ -19,7 +21,6 @@ from rota.model.states import ItemState
 from rota.model.tables import Change, NodeRow
 from rota.model.value import Json, decode, encode
 from rota.transactions.decide import decide, lock_runs, understood, with_ends
-from rota.transactions.numbers import number_of
 from rota.transactions.plan import write_plan
 from rota.transactions.queue import CANCELLED, cancel_held, ready_of
 from rota.transactions.record import LOST, NAMED_MAX
@@ -64,12 +65,24 @@ def _number(tx: Tx, node: NewNode) -> int:
     """Give a node its number; nodes join one after the other."""
     rows = tx.rows.find(tables.NUMBER, "group", [node.group])
     held = {row.name: row.number for row in rows}
-    number = number_of(node.name, node.number, held, tx.ask.living_names(tx.now_us))
+    number = _number_of(node.name, node.number, held, tx.ask.living_names(tx.now_us))
     if held.get(node.name) != number:
         former = [(row.group_name, row.number) for row in rows if row.name == node.name or row.number == number]
         tx.rows.remove(tables.NUMBER, former)
         tx.rows.insert(tables.NUMBER, [(node.group, number, node.name)])
     return number
+
+
+def _number_of(name: str, wanted: int, held: Mapping[str, int], living: Collection[str]) -> int:
+    """The number of a node that joins within its group: the lowest that is free, kept by the node's name; or the one it
+    asks for (`wanted`, 0 for any), where these names have these numbers. One that is asked for is taken from a node
+    that is gone, never from one that lives."""
+    if not wanted:
+        return held.get(name) or next(number for number in count(1) if number not in held.values())
+    holder = next((it for it, number in held.items() if number == wanted and it != name), None)
+    if holder in living:
+        raise Refused(f"number {wanted} of this group is the number of node {holder}, which lives")
+    return wanted
 
 
 def advertise(tx: Tx, node_id: int, handlers: Sequence[str], digests: Mapping[str, str]) -> None:

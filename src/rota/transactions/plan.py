@@ -14,10 +14,9 @@ from rota.model.states import UNSTARTED, ItemState
 from rota.model.tables import Change
 from rota.model.value import encode
 from rota.model.work import Lane
-from rota.transactions.alarming import alarms_of
 from rota.transactions.decide import Decision, ReleasedRuns
 from rota.transactions.queue import ask_to_stop, cancel_items, enqueue, withdraw
-from rota.transactions.record import NewIds, QueuePlace, item_state_after, place_of, row_ids_needed, rows
+from rota.transactions.record import NewIds, QueuePlace, alarms_of, item_state_after, place_of, row_ids_needed, rows
 from rota.transactions.tx import Tx
 
 ADVANCE = ("next_slot_at", "next_fire_at", "settled_at")

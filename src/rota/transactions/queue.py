@@ -70,20 +70,8 @@ def cancel_held(tx: Tx, rows: Sequence[QueueRow], node: str = "") -> None:
     tx.rows.remove(tables.QUEUE, ids)
     cancel_items(tx, ids)
     lines = [
-        (
-            row.item_id,
-            row.attempt,
-            node,
-            row.round,
-            row.assigned_at,
-            row.started_at,
-            tx.now_us,
-            CANCELLED,
-            None,
-            None,
-            0,
-        )
-        for row in rows
+        (it.item_id, it.attempt, node, it.round, it.assigned_at, it.started_at, tx.now_us, CANCELLED, None, None, 0)
+        for it in rows
     ]
     tx.rows.insert(tables.ATTEMPT, lines)
     tx.ended += ids

@@ -5,47 +5,41 @@ Nothing is locked, and each question is one statement, which sees what is commit
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import msgspec
 
-from rota.model import tables
-from rota.model.alarm import Alarm, AlarmRule, Deliveries, Delivery
+from rota.model import records, tables
+from rota.model.alarm import Alarm, AlarmRule, Deliveries
 from rota.model.cluster import Drains, Hold, Placeable
 from rota.model.dispatch import Grant, Granted, Pulse
 from rota.model.job import Definition, Job, JobName
-from rota.model.node import Members
+from rota.model.node import Members, Node, NodeState
 from rota.model.plan import JobFilter, Pending, RunFilter, Upcoming
 from rota.model.readable import reads
-from rota.model.records import (
-    alarm_in,
-    alarm_rule_of,
-    attempt_of,
-    definition_of,
-    drain_of,
-    event_of,
-    from_us,
-    hold_of,
-    item_of,
-    job_of,
-    limit_of,
-    queued_of,
-    run_of,
-)
+from rota.model.records import from_us
 from rota.model.run import Event, Item, Loads, Run
-from rota.model.standing import QuotaCount, Standing
-from rota.model.tables import AlarmRow, DeliveryRow
+from rota.model.standing import ItemStanding, QuotaCount, Standing
+from rota.model.states import ItemState, RunState
+from rota.model.tables import RunRow
 from rota.model.value import decode
-from rota.model.work import AttemptRecord, Limit, Queued
+from rota.model.work import AttemptRecord, Lane, Limit, Queued, quota_limit
+from rota.transactions.assign import derived, is_open
+from rota.transactions.lanes import lanes_by_id
+from rota.transactions.limits import all_limits
 from rota.transactions.plan import PLACED
 from rota.transactions.record import LAST
-from rota.transactions.standing import items_of, members, runs_of, standing, statistics
-from rota.transactions.transactor import Transactor
-from rota.transactions.tx import Tx
+from rota.transactions.rows import FoundNode
+from rota.transactions.tx import Transactor, Tx
 
 T = TypeVar("T")
+
+QUOTA = "quota:"
+_STATES = frozenset(str(state) for state in NodeState)
 
 
 class Reads(Transactor):
@@ -81,16 +75,17 @@ class Reads(Transactor):
 
     async def named(self, names: Sequence[JobName]) -> tuple[Job, ...]:
         """Those of the named jobs that exist, deleted ones too, in order of their creation."""
-        return tuple(map(job_of, await self.look(lambda tx: tx.rows.find(tables.JOB, "name", sorted(set(names))))))
+        return tuple(
+            map(records.job_of, await self.look(lambda tx: tx.rows.find(tables.JOB, "name", sorted(set(names)))))
+        )
 
     async def jobs(self, wanted: JobFilter) -> tuple[Job, ...]:
-        """A page of jobs."""
         return await self.look(_jobs, wanted)
 
     async def definitions(self, versions: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], Definition]:
         """The definitions of (job, version)."""
         found = await self.look(lambda tx: tx.rows.read(tables.JOB_VERSION, sorted(set(versions))))
-        read = self.memory.readings.pairs(found, definition_of)
+        read = self.memory.readings.pairs(found, records.definition_of)
         return {(row.job_id, row.version): definition for row, definition in read}
 
     async def placeable(self, known: int) -> Placeable:
@@ -103,10 +98,9 @@ class Reads(Transactor):
 
     async def holds(self) -> tuple[Hold, ...]:
         """The scopes that are held, widest first."""
-        return tuple(map(hold_of, await self.look(lambda tx: tx.rows.all(tables.HELD))))
+        return tuple(map(records.hold_of, await self.look(lambda tx: tx.rows.all(tables.HELD))))
 
     async def run(self, run_id: int) -> Run | None:
-        """One run."""
         found = await self.runs_of([run_id])
         return found[0] if found else None
 
@@ -115,7 +109,6 @@ class Reads(Transactor):
         return await self.look(runs_of, run_ids)
 
     async def runs(self, wanted: RunFilter) -> tuple[Run, ...]:
-        """A page of runs."""
         return await self.look(_runs, wanted)
 
     async def live_runs(self, tenant: str, *, after_id: int = 0, limit: int = 1000) -> tuple[int, ...]:
@@ -141,7 +134,7 @@ class Reads(Transactor):
 
     def _loaded(self, items: Sequence[tuple[Any, ...]], runs: Sequence[tuple[Any, ...]]) -> Loads:
         readings = self.memory.readings
-        read, ran = readings.all(items, item_of), readings.all(runs, run_of)
+        read, ran = readings.all(items, records.item_of), readings.all(runs, records.run_of)
         unread: set[int] = set()
         if len(read) < len(items):
             known = {item.id for item in read}
@@ -152,13 +145,15 @@ class Reads(Transactor):
 
     async def attempts(self, run_id: int) -> tuple[AttemptRecord, ...]:
         """The attempts at a run's items that are over, oldest first."""
-        return self._read(await self.look(lambda tx: tx.ask.attempts_of(run_id)), attempt_of)
+        return self._read(await self.look(lambda tx: tx.ask.attempts_of(run_id)), records.attempt_of)
 
     async def events(
         self, *, run_id: int | None = None, job_id: int | None = None, limit: int = 100
     ) -> tuple[Event, ...]:
         """The newest lines of the history of a run or a job, oldest first."""
-        return self._read((await self.look(lambda tx: tx.ask.last_lines(run_id, job_id, limit)))[::-1], event_of)
+        return self._read(
+            (await self.look(lambda tx: tx.ask.last_lines(run_id, job_id, limit)))[::-1], records.event_of
+        )
 
     async def queued(
         self,
@@ -173,7 +168,7 @@ class Reads(Transactor):
         `ahead_s`."""
         ahead_us = round(ahead_s * 1_000_000) if expired else None
         rows = await self.look(lambda tx: tx.ask.queued(item_ids, node_id, ahead_us, limit=limit))
-        return self._read(rows, queued_of)
+        return self._read(rows, records.queued_of)
 
     async def asked_to_cancel(self, item_ids: Sequence[int]) -> tuple[int, ...]:
         """Those of the live items that were asked to stop."""
@@ -191,7 +186,7 @@ class Reads(Transactor):
     async def limits(self) -> tuple[Limit, ...]:
         """All limits that were set."""
         rows = await self.look(lambda tx: tx.rows.all(tables.LIMIT))
-        return self._read([row for row in rows if row.is_set], limit_of)
+        return self._read([row for row in rows if row.is_set], records.limit_of)
 
     async def statistics(self) -> tuple[QuotaCount, ...]:
         """How many items are ready and executing, by quota."""
@@ -212,23 +207,23 @@ class Reads(Transactor):
     async def drains(self) -> Drains:
         """The offline list."""
         rows, now_us = await self.look(lambda tx: (tx.rows.all(tables.DRAINED), tx.rows.now_us()))
-        return Drains(now=from_us(now_us), drains=tuple(map(drain_of, rows)))
+        return Drains(now=from_us(now_us), drains=tuple(map(records.drain_of, rows)))
 
     async def alarm_rules(self) -> tuple[AlarmRule, ...]:
         """Who wants to know what, by name."""
-        return self._read(await self.look(lambda tx: tx.rows.all(tables.ALARM_RULE)), alarm_rule_of)
+        return self._read(await self.look(lambda tx: tx.rows.all(tables.ALARM_RULE)), records.alarm_rule_of)
 
     async def alarms(self, *, unsorted: bool = False, open_: bool = False, limit: int = 100) -> tuple[Alarm, ...]:
         """The newest alarms first. `unsorted`: those about which no rule was asked yet; `open_`: the levels that have
         not ended; both oldest first."""
         return self._read(
-            await self.look(lambda tx: tx.ask.alarms(unsorted=unsorted, open_=open_, limit=limit)), alarm_in
+            await self.look(lambda tx: tx.ask.alarms(unsorted=unsorted, open_=open_, limit=limit)), records.alarm_in
         )
 
     async def deliveries(self, *, pending: bool = True, limit: int = 500) -> Deliveries:
         """What is on its way: of each rule so many, the oldest. Not `pending`: the newest of all, ended or not."""
         rows, now_us = await self.look(lambda tx: (tx.ask.deliveries(limit, pending=pending), tx.rows.now_us()))
-        return Deliveries(now=from_us(now_us), deliveries=self._read(rows, _delivery))
+        return Deliveries(now=from_us(now_us), deliveries=self._read(rows, records.delivery_of))
 
     def _read(self, rows: Sequence[Any], make: Callable[[Any], T]) -> tuple[T, ...]:
         return tuple(self.memory.readings.all(rows, make))
@@ -240,7 +235,7 @@ def _jobs(tx: Tx, wanted: JobFilter) -> tuple[Job, ...]:
     after_id = wanted.after_id
     while len(found) < wanted.limit:
         rows = tx.ask.job_page(msgspec.structs.replace(wanted, after_id=after_id))
-        found += tx.readings.all(rows, job_of)
+        found += tx.readings.all(rows, records.job_of)
         if len(rows) < wanted.limit:
             break
         after_id = rows[-1].id
@@ -272,14 +267,118 @@ def _grant(row: Any) -> Grant:
     return Grant(round=round_, at_us=at, items=decode(data, tuple[Granted, ...]))
 
 
-def _delivery(both: tuple[DeliveryRow, AlarmRow]) -> Delivery:
-    row, alarm = both
-    return Delivery(
-        rule=row.rule,
-        alarm=alarm_in(alarm),
-        tries=row.tries,
-        not_before_at=from_us(row.not_before_at),
-        ended_at=from_us(row.ended_at),
-        answer=row.answer,
-        arrived=bool(row.arrived),
+def runs_of(tx: Tx, run_ids: Sequence[int], found: Sequence[RunRow] | None = None) -> list[Run]:
+    """Runs by id, or of rows. The run of an assignment is closed some time after its last item has ended; until then
+    its state is as its items say."""
+    rows = tx.rows.read(tables.RUN, run_ids) if found is None else found
+    runs = tx.readings.all(rows, records.run_of)
+    loose = [run.id for run in runs if is_open(run)]
+    return derived(runs, tx.ask.tally(loose) if loose else ())
+
+
+def items_of(tx: Tx, run_id: int) -> list[Item]:
+    """The items of a run, by task and index, with their live states."""
+    return tx.readings.all([(*it.item, it.live) for it in tx.ask.live_items([run_id])], records.item_of)
+
+
+def members(tx: Tx, *, gone: bool = False) -> Members:
+    """The nodes that are believed alive; `gone`: all that are still kept."""
+    now_us, rows = tx.ask.members(gone=gone)
+    return Members(now=from_us(now_us), nodes=tuple(sorted(map(_node_of, rows), key=lambda it: it.id)))
+
+
+def _node_of(member: FoundNode) -> Node:
+    row, lease, drained = member
+    known = row.state in _STATES and not (row.state == NodeState.ONLINE and drained)
+    state = NodeState(row.state) if known else NodeState.DRAINING  # so is one in a state that a newer release knows
+    return Node(
+        id=row.id,
+        joined=records.joined_of(row.name, row.joined),
+        state=state,
+        busy=0.0 if lease is None else lease.busy / 100,
+        joined_at=from_us(row.joined_at),
+        left_at=from_us(row.left_at),
+        lease_until=None if lease is None else from_us(lease.until_at),
+        beat=0 if lease is None else lease.beat,
     )
+
+
+def statistics(tx: Tx) -> tuple[QuotaCount, ...]:
+    """How many items are ready and executing. Quotas that were set are there even if nothing of them is live."""
+    limits = tx.readings.all([row for row in tx.rows.all(tables.LIMIT) if row.is_set], records.limit_of)
+    names = [limit.name.removeprefix(QUOTA).partition("/") for limit in limits if limit.name.startswith(QUOTA)]
+    counts: dict[tuple[str, str], list[int]] = {(tenant, quota): [0, 0] for tenant, _, quota in names}
+    for lane, state, count in _counts(tx):
+        counts.setdefault((lane.tenant, lane.quota), [0, 0])[state != ItemState.READY] += count
+    return tuple(
+        QuotaCount(tenant=tenant, quota=quota, ready=ready, running=running)
+        for (tenant, quota), (ready, running) in sorted(counts.items())
+    )
+
+
+def _counts(tx: Tx) -> list[tuple[Lane, str, int]]:
+    """How many live items there are, by lane and state."""
+    found = tx.ask.queue_counts()
+    lanes = lanes_by_id(tx, {lane_id for lane_id, _, _ in found})
+    return [(lanes[lane_id], state, count) for lane_id, state, count in found if lane_id in lanes]
+
+
+def standing(tx: Tx, run_id: int) -> Standing:
+    """A run and all that can hold it back."""
+    there = members(tx)
+    run = next(iter(runs_of(tx, [run_id])), None)
+    running: Counter[str] = Counter()
+    for lane, state, count in _counts(tx):
+        if state != ItemState.READY:
+            running.update(dict.fromkeys(lane.limits, count))
+    return Standing(
+        now=there.now,
+        run=run,
+        places=tuple(_places(tx, run_id)),
+        running=dict(running),
+        limits=tuple(all_limits(tx)),
+        nodes=there.nodes,
+        seated=tx.ask.seats_taken(),
+        before=() if run is None else _before(tx, run),
+    )
+
+
+def _places(tx: Tx, run_id: int) -> list[ItemStanding]:
+    items = {item.id: item for item in items_of(tx, run_id)}
+    mine = tx.rows.read(tables.QUEUE, sorted(items))
+    if not mine:
+        return []
+    line = tx.ask.line()
+    lanes = lanes_by_id(tx, {row.lane_id for row in mine} | {lane_id for _, lane_id in line})
+    ahead = _ahead(line, lanes, set(items))
+    return [
+        ItemStanding(
+            item=items[row.item_id],
+            queued=queued,
+            lane=lanes[row.lane_id],
+            ahead=ahead.get(row.item_id, (0, 0))[0],
+            ahead_in_quota=ahead.get(row.item_id, (0, 0))[1],
+        )
+        for row, queued in tx.readings.pairs(mine, records.queued_of)
+        if row.lane_id in lanes
+    ]
+
+
+def _ahead(line: Sequence[tuple[int, int]], lanes: dict[int, Lane], mine: set[int]) -> dict[int, tuple[int, int]]:
+    """For each of our items in line: how many come before it, and how many of those are of its quota."""
+    found: dict[int, tuple[int, int]] = {}
+    in_quota: Counter[str] = Counter()
+    quotas = {lane_id: quota_limit(lane.tenant, lane.quota) for lane_id, lane in lanes.items()}
+    for place, (item_id, lane_id) in enumerate(line):
+        quota = quotas.get(lane_id, "")
+        if item_id in mine:
+            found[item_id] = place, in_quota[quota]
+        in_quota[quota] += 1
+    return found
+
+
+def _before(tx: Tx, run: Run) -> tuple[int, ...]:
+    """The runs that a waiting one waits for, by its overlap policy: those of its key that are live and older."""
+    if run.state is not RunState.WAITING:
+        return ()
+    return tuple(it.id for it in takewhile(lambda it: it.id != run.id, tx.ask.named_runs([run.overlap_key])))

@@ -1,6 +1,7 @@
 """Turn a plan into the rows that a store writes: runs, items and a line of history for every change of state.
 
-All stores share this, so that no state changes without its line.
+All stores share this, so that no state changes without its line. Some lines are alarms: the transaction that writes one
+raises the alarm too, so that a crash loses neither, and nobody has to look through the history.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from rota.errors import InvalidInput, Refused
+from rota.model.alarm import Alarm, AlarmKind
 from rota.model.dispatch import Ready
 from rota.model.job import Definition, Job, lane_of
 from rota.model.listener import listener_name
 from rota.model.moment import micros
 from rota.model.plan import JobChange, NewItem, NewRun, Plan, RunMove
-from rota.model.run import Event, Item, Run
-from rota.model.states import ITEM_MOVES, RUN_MOVES, Cause, ItemState, Outcome, RunState
+from rota.model.run import Event, Item, Run, RunOrigin
+from rota.model.states import ITEM_MOVES, RUN_MOVES, Cause, ItemState, Outcome, RunState, SkipReason
 from rota.model.value import Json, Value
 from rota.model.work import Assignment, Lane, Rate, SuspectedOverlap, Work
 
@@ -107,7 +109,7 @@ def rows(plan: Plan, now: datetime, actor: str, ids: NewIds, followers: Sequence
     for new_run in plan.runs:
         run = _run(new_run, next(ids.runs), now)
         runs.append(run)
-        tell(_kind(run.state), _run_data(run, len(new_run.items)), run.job_id, run.id)
+        tell(_kind(run.state), run_data(run, len(new_run.items)), run.job_id, run.id)
         made = [_item(new_item, run, next(ids.rows)) for new_item in new_run.items]
         items += made
         if run.state is RunState.RUNNING:
@@ -128,23 +130,8 @@ def rows(plan: Plan, now: datetime, actor: str, ids: NewIds, followers: Sequence
 
 def _run(new: NewRun, run_id: int, now: datetime) -> Run:
     assert new.state in RUN_MOVES[None], f"a run cannot begin as {new.state}"
-    return Run(
-        id=run_id,
-        job_id=new.job_id,
-        version=new.version,
-        cause=new.cause,
-        key=new.key,
-        overlap_key=new.overlap_key,
-        state=new.state,
-        reason=new.reason,
-        slot_at=new.slot_at,
-        last_slot_at=new.last_slot_at,
-        slots=new.slots,
-        due_at=new.due_at,
-        created_at=now,
-        ended_at=None if new.state.live else now,
-        params=new.params,
-    )
+    origin = {name: getattr(new, name) for name in RunOrigin.__struct_fields__}
+    return Run(id=run_id, created_at=now, ended_at=None if new.state.live else now, **origin)
 
 
 def _item(new: NewItem, run: Run, item_id: int) -> Item:
@@ -172,8 +159,8 @@ def _change_data(change: JobChange) -> dict[str, Json]:
     return {"revision": change.now.revision, "version": change.now.version}
 
 
-def _run_data(run: Run, items: int) -> dict[str, Json]:
-    """The first line of a run also tells of the items that it began with."""
+def run_data(run: Run, items: int) -> dict[str, Json]:
+    """What the first line of a run says: it also tells of the items that it began with."""
     data: dict[str, Json] = {"cause": str(run.cause), "key": run.key, "items": items}
     if run.reason is not None:
         data["reason"] = str(run.reason)
@@ -214,11 +201,6 @@ def assigned_run(run_id: int, wanted: Assignment, cause: Cause, now: datetime) -
         created_at=now,
         work=wanted.work,
     )
-
-
-def assigned_data(run: Run, items: int) -> dict[str, Json]:
-    """What the first line of such a run says."""
-    return _run_data(run, items)
 
 
 def numbers_taken(numbers: Sequence[str]) -> InvalidInput:
@@ -262,3 +244,25 @@ def ended_state(states: Container[str]) -> RunState:
     if ItemState.FAILED in states:
         return RunState.FAILED
     return RunState.CANCELLED if ItemState.CANCELLED in states else RunState.SUCCEEDED
+
+
+_ALARMS = {
+    "run.failed": AlarmKind.RUN_FAILED,
+    "run.skipped": AlarmKind.MISSED_SLOT,
+    "job.paused_by_failures": AlarmKind.JOB_PAUSED,
+}
+
+
+def alarms_of(events: Iterable[Event]) -> list[Alarm]:
+    """The alarms among lines of history."""
+    found = (alarm_of(it.kind, it.data, it.at, it.job_id, it.run_id) for it in events if it.kind in _ALARMS)
+    return [alarm for alarm in found if alarm is not None]
+
+
+def alarm_of(kind: str, data: dict[str, Json], at: datetime, job_id: int | None, run_id: int | None) -> Alarm | None:
+    """The alarm that a line of history is, if it is one. Who is concerned is looked up later, where nobody waits."""
+    what = _ALARMS.get(kind)
+    if what is None or (what is AlarmKind.MISSED_SLOT and data.get("reason") != SkipReason.MISFIRE):
+        return None
+    subject = f"{job_id}.{data.get('revision')}" if run_id is None else str(run_id)
+    return Alarm(key=f"{what}:{subject}", kind=what, at=at, job_id=job_id, run_id=run_id, data=data)

@@ -5,6 +5,10 @@ than the lock it waited for. A board that knows the last round of this very hold
 other is rebuilt from the queue, after the arrivals were emptied and never before: what comes between the two is learned
 twice, which does no harm, instead of never.
 
+The board is what the holder knows: the epoch of the lock under which it was filled (none: it knows nothing), the last
+round, and up to which number of changes it knows limits and members. It counts what it gives as seated at once, so it
+is forgotten if that was not written, with the ids of lanes, which a store that was set back gives again.
+
 How a round is read and written is a `RoundIO`: under the lock, as here, or as a store can do it in fewer statements.
 What it decides is the same.
 """
@@ -13,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from rota.core.dispatch.board import Rounds
 from rota.model import tables
 from rota.model.dispatch import (
     Arrival,
     ArrivalKind,
-    Board,
     Draft,
     Given,
     Grant,
@@ -36,8 +40,7 @@ from rota.transactions.lanes import lanes_by_id
 from rota.transactions.limits import all_limits, remember
 from rota.transactions.members import has_unsettled
 from rota.transactions.queue import ASSIGNED, READY, RUNNING
-from rota.transactions.transactor import RoundIO, Transactor
-from rota.transactions.tx import Tx
+from rota.transactions.tx import RoundIO, Transactor, Tx
 
 _STATE = Change(tables.DISPATCH, ("id",), ("holder", "epoch", "round", "next_at"))
 _GIVE = Change(
@@ -81,7 +84,7 @@ class LockedRound:
 LOCKED = LockedRound()
 
 
-async def dispatch(store: Transactor, node_id: int, board: Board, *, batch_max: int) -> Round:
+async def dispatch(store: Transactor, node_id: int, board: Rounds, *, batch_max: int) -> Round:
     """One round: lock, learn, decide, write the grants. Any failure leaves the board forgetful."""
     shortcut = store.shortcuts.round
     try:
@@ -97,7 +100,7 @@ async def dispatch(store: Transactor, node_id: int, board: Board, *, batch_max: 
     return done
 
 
-def make_round(tx: Tx, io: RoundIO, node_id: int, board: Board, batch_max: int) -> Round | None:
+def make_round(tx: Tx, io: RoundIO, node_id: int, board: Rounds, batch_max: int) -> Round | None:
     """Give ready items to nodes. None: it must be made under the lock."""
     if tx.attempt > 1:
         board.forget()  # what it learned and gave was rolled back
@@ -132,7 +135,7 @@ def make_round(tx: Tx, io: RoundIO, node_id: int, board: Board, batch_max: int) 
     )
 
 
-def _catch_up(tx: Tx, io: RoundIO, node_id: int, board: Board, seen: Seen) -> bool | None:
+def _catch_up(tx: Tx, io: RoundIO, node_id: int, board: Rounds, seen: Seen) -> bool | None:
     """Let the board know all that there is. Returns whether it was filled anew: another has made the last round, or
     something of what arrived is not to be understood. None: it may not be, or what just arrived has a rate, and what
     it remembers of starts must be written."""
@@ -156,7 +159,7 @@ def _catch_up(tx: Tx, io: RoundIO, node_id: int, board: Board, seen: Seen) -> bo
     return took_over
 
 
-def _planned(tx: Tx, io: RoundIO, seen: Seen, node_id: int, board: Board, batch_max: int, *, took_over: bool) -> Draft:
+def _planned(tx: Tx, io: RoundIO, seen: Seen, node_id: int, board: Rounds, batch_max: int, *, took_over: bool) -> Draft:
     """Decide a round, on a board that knows everything."""
     if board.unbegun:
         board.begin(_begun(tx, board.unbegun))
@@ -169,7 +172,7 @@ def _planned(tx: Tx, io: RoundIO, seen: Seen, node_id: int, board: Board, batch_
     return Draft(node_id, board.epoch, number, tx.now_us, plan, grants_of(plan.given, number, tx.now_us))
 
 
-def _learn(tx: Tx, board: Board, learned: Sequence[Arrival]) -> None:
+def _learn(tx: Tx, board: Rounds, learned: Sequence[Arrival]) -> None:
     _know_lanes(tx, board, {item.lane_id for arrival in learned for item in arrival.ready})
     lanes = board.lanes
     if any(item.lane_id not in lanes for arrival in learned for item in arrival.ready):
@@ -177,7 +180,7 @@ def _learn(tx: Tx, board: Board, learned: Sequence[Arrival]) -> None:
     board.take(learned)
 
 
-def _rebuild(tx: Tx, board: Board) -> None:
+def _rebuild(tx: Tx, board: Rounds) -> None:
     """The seats are read first: an item that is given back between the two statements is counted, then told."""
     seated = tx.ask.seated()
     ready = tx.ask.ready()
@@ -192,7 +195,7 @@ def _begun(tx: Tx, item_ids: Collection[int]) -> list[tuple[int, int, int]]:
     return [(it.item_id, it.attempt, it.started_at) for it in rows if it.state == RUNNING and it.started_at is not None]
 
 
-def _know_lanes(tx: Tx, board: Board, lane_ids: set[int]) -> None:
+def _know_lanes(tx: Tx, board: Rounds, lane_ids: set[int]) -> None:
     unknown = lane_ids - board.lanes.keys()
     if unknown:
         board.lanes.update(lanes_by_id(tx, unknown))

@@ -144,39 +144,6 @@ class AssignmentFacts(NamedTuple):
     has_quota: bool
 
 
-class PruneQuestions(Protocol):
-    """What is old, and how it is forgotten: in a few statements each, as the database does it best."""
-
-    def old_runs(self, ended_us: int, numbers_us: int, limit: int) -> list[int]:
-        """Runs that were made and ended before then, oldest first; those of assignments before the second instant."""
-
-    def surplus_runs(self, runs_max: int, limit: int, known: set[int]) -> list[int]:
-        """The oldest ended runs of jobs that have more than so many of them, without those that are known."""
-
-    def item_counts(self, run_ids: Sequence[int]) -> tuple[dict[int, int], set[int]]:
-        """How many items each of the runs has, and which of the runs have a live one."""
-
-    def forget_runs(self, run_ids: Sequence[int]) -> int:
-        """Remove runs with their items, attempts and history; says how many rows, as the others do."""
-
-    def forget_grants(self, before_us: int, limit: int) -> int: ...
-
-    def forget_lines(self, before_us: int, limit: int) -> int:
-        """Lines of history that are not about a run: those go with it."""
-
-    def forget_alarms(self, before_us: int, limit: int) -> int:
-        """Old alarms, however they were told; an open level stays."""
-
-    def forget_keys(self, limit: int) -> int:
-        """Overlap keys under which nothing is live. Who holds one, or waits for it, makes it anew if need be."""
-
-    def forget_nodes(self, before_us: int, limit: int) -> int:
-        """Nodes that left before then and have no items; and the numbers of names that no node has any more."""
-
-    def forget_lanes(self, now_us: int, before_us: int, limit: int) -> int:
-        """Lanes that nobody has used since then."""
-
-
 class FoundNode(NamedTuple):
     """A node, its lease if it has one, and whether it is on the offline list as an executor."""
 
@@ -185,62 +152,7 @@ class FoundNode(NamedTuple):
     drained: bool
 
 
-class LookQuestions(Protocol):
-    """What is asked outside transactions, for the reads of `ports.Store`, which say what is wanted."""
-
-    def upcoming(self, within_us: int, limit: int) -> tuple[int, int, list[tuple[int, int]]]:
-        """The clock, the revision of the jobs that want an owner, and those that are due by then (job, instant),
-        earliest first, without what is held."""
-
-    def job_page(self, wanted: JobFilter) -> list[JobRow]: ...
-
-    def run_page(self, wanted: RunFilter, job_ids: Sequence[int] | None) -> list[RunRow]:
-        """Runs by their stored states, newest first; of these jobs only, if any are given."""
-
-    def live_runs(self, tenant: str, after_id: int, limit: int) -> Sequence[int]: ...
-
-    def unstarted(self, run_ids: Sequence[int]) -> Sequence[int]: ...
-
-    def kept_runs(self, run_ids: Sequence[int]) -> Sequence[int]:
-        """Those of the runs that are there."""
-
-    def loads(self, item_ids: Sequence[int], run_ids: Sequence[int]) -> tuple[Values, Values]:
-        """Rows of items, each with a null for its live state, and rows of runs."""
-
-    def attempts_of(self, run_id: int) -> list[AttemptRow]: ...
-
-    def last_lines(self, run_id: int | None, job_id: int | None, limit: int) -> list[EventRow]:
-        """The newest lines of history first."""
-
-    def queued(
-        self, item_ids: Sequence[int] | None, node_id: int | None, expired_us: int | None, *, limit: int
-    ) -> list[QueueRow]:
-        """Live items; with `expired_us` those finished from outside whose time is over in so many microseconds."""
-
-    def asked_to_cancel(self, item_ids: Sequence[int]) -> Sequence[int]: ...
-
-    def queue_counts(self) -> list[tuple[int, str, int]]:
-        """How many live items there are, by lane and state."""
-
-    def line(self) -> list[tuple[int, int]]:
-        """The items (with their lanes) that may start now, in their order."""
-
-    def seats_taken(self) -> dict[int, int]: ...
-
-    def pulse(self, node_id: int) -> Pulse: ...
-
-    def grants(self, node_id: int, after_round: int) -> list[tuple[int, int, str]]:
-        """Round, instant and data of what later rounds gave to a node, in their order."""
-
-    def members(self, *, gone: bool) -> tuple[int, list[FoundNode]]:
-        """The clock, and the nodes that have a lease; `gone`: all."""
-
-    def alarms(self, *, unsorted: bool, open_: bool, limit: int) -> list[AlarmRow]: ...
-
-    def deliveries(self, limit: int, *, pending: bool) -> list[tuple[DeliveryRow, AlarmRow]]: ...
-
-
-class Questions(PruneQuestions, LookQuestions, Protocol):
+class Questions(Protocol):
     """What is asked of a store and is no look-up of rows. One statement each, nothing locked."""
 
     def due_jobs(self, tenant: str, project: str, until_us: int) -> list[int]:
@@ -296,3 +208,87 @@ class Questions(PruneQuestions, LookQuestions, Protocol):
 
     def living_names(self, now_us: int) -> set[str]:
         """The names of the nodes whose leases last."""
+
+    # What is asked outside transactions, for the reads of `ports.Store`, which say what is wanted.
+
+    def upcoming(self, within_us: int, limit: int) -> tuple[int, int, list[tuple[int, int]]]:
+        """The clock, the revision of the jobs that want an owner, and those that are due by then (job, instant),
+        earliest first, without what is held."""
+
+    def job_page(self, wanted: JobFilter) -> list[JobRow]: ...
+
+    def run_page(self, wanted: RunFilter, job_ids: Sequence[int] | None) -> list[RunRow]:
+        """Runs by their stored states, newest first; of these jobs only, if any are given."""
+
+    def live_runs(self, tenant: str, after_id: int, limit: int) -> Sequence[int]: ...
+
+    def unstarted(self, run_ids: Sequence[int]) -> Sequence[int]: ...
+
+    def kept_runs(self, run_ids: Sequence[int]) -> Sequence[int]:
+        """Those of the runs that are there."""
+
+    def loads(self, item_ids: Sequence[int], run_ids: Sequence[int]) -> tuple[Values, Values]:
+        """Rows of items, each with a null for its live state, and rows of runs."""
+
+    def attempts_of(self, run_id: int) -> list[AttemptRow]: ...
+
+    def last_lines(self, run_id: int | None, job_id: int | None, limit: int) -> list[EventRow]:
+        """The newest lines of history first."""
+
+    def queued(
+        self, item_ids: Sequence[int] | None, node_id: int | None, expired_us: int | None, *, limit: int
+    ) -> list[QueueRow]:
+        """Live items; with `expired_us` those finished from outside whose time is over in so many microseconds."""
+
+    def asked_to_cancel(self, item_ids: Sequence[int]) -> Sequence[int]: ...
+
+    def queue_counts(self) -> list[tuple[int, str, int]]:
+        """How many live items there are, by lane and state."""
+
+    def line(self) -> list[tuple[int, int]]:
+        """The items (with their lanes) that may start now, in their order."""
+
+    def seats_taken(self) -> dict[int, int]: ...
+
+    def pulse(self, node_id: int) -> Pulse: ...
+
+    def grants(self, node_id: int, after_round: int) -> list[tuple[int, int, str]]:
+        """Round, instant and data of what later rounds gave to a node, in their order."""
+
+    def members(self, *, gone: bool) -> tuple[int, list[FoundNode]]:
+        """The clock, and the nodes that have a lease; `gone`: all."""
+
+    def alarms(self, *, unsorted: bool, open_: bool, limit: int) -> list[AlarmRow]: ...
+
+    def deliveries(self, limit: int, *, pending: bool) -> list[tuple[DeliveryRow, AlarmRow]]: ...
+
+    # What is old, and how it is forgotten: in a few statements each, as the database does it best.
+
+    def old_runs(self, ended_us: int, numbers_us: int, limit: int) -> list[int]:
+        """Runs that were made and ended before then, oldest first; those of assignments before the second instant."""
+
+    def surplus_runs(self, runs_max: int, limit: int, known: set[int]) -> list[int]:
+        """The oldest ended runs of jobs that have more than so many of them, without those that are known."""
+
+    def item_counts(self, run_ids: Sequence[int]) -> tuple[dict[int, int], set[int]]:
+        """How many items each of the runs has, and which of the runs have a live one."""
+
+    def forget_runs(self, run_ids: Sequence[int]) -> int:
+        """Remove runs with their items, attempts and history; says how many rows, as the others do."""
+
+    def forget_grants(self, before_us: int, limit: int) -> int: ...
+
+    def forget_lines(self, before_us: int, limit: int) -> int:
+        """Lines of history that are not about a run: those go with it."""
+
+    def forget_alarms(self, before_us: int, limit: int) -> int:
+        """Old alarms, however they were told; an open level stays."""
+
+    def forget_keys(self, limit: int) -> int:
+        """Overlap keys under which nothing is live. Who holds one, or waits for it, makes it anew if need be."""
+
+    def forget_nodes(self, before_us: int, limit: int) -> int:
+        """Nodes that left before then and have no items; and the numbers of names that no node has any more."""
+
+    def forget_lanes(self, now_us: int, before_us: int, limit: int) -> int:
+        """Lanes that nobody has used since then."""

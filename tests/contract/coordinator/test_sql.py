@@ -22,7 +22,8 @@ from rota.model.entry import VALUE_MAX
 from rota.model.moment import micros
 from rota.ports import Coordinator, Store
 from rota.storage.sql import schema
-from rota.storage.sql.database import Database, FileDatabase, ServerDatabase
+from rota.storage.sql.database import Database, ServerDatabase
+from rota.storage.sql.sqlite import FileDatabase
 from rota.storage.sql.store import SqlStore
 from rota.wiring import own_coordinator
 from tests.contract.conftest import Line

@@ -434,7 +434,7 @@ def test_a_wrong_namespace_is_refused() -> None:
 
 def test_a_missing_driver_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kazoo", None)
-    for module in ("links", "link", "wire"):
+    for module in ("link", "wire"):
         monkeypatch.delitem(sys.modules, f"rota.coordinators.zookeeper.{module}", raising=False)
     with pytest.raises(CoordinatorRefused, match=r"pip install 'rota\[zookeeper\]'"):
         ZooKeeperCoordinator("zookeeper://host:2181", SystemClock(), namespace="rota", ttl_s=4.0)

@@ -8,7 +8,7 @@ from threading import Barrier
 
 from rota.clock import SystemClock
 from rota.storage.sql.connect import connect
-from rota.storage.sql.database import FileDatabase
+from rota.storage.sql.sqlite import FileDatabase
 
 FILES, OPENERS = 200, 4
 

@@ -7,35 +7,18 @@ one number for all writes, so both only rise. What needs a session asks in the s
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from rota.coordinators.etcd import wire
 from rota.coordinators.etcd.address import address_of
-from rota.coordinators.etcd.session import EtcdSession, name_of
 from rota.coordinators.etcd.watch import Watcher
-from rota.coordinators.etcd.wire import (
-    RANGE,
-    TXN,
-    Compacted,
-    Done,
-    KeyValue,
-    Op,
-    Range,
-    Ranged,
-    Txn,
-    batches,
-    claiming,
-    deleting,
-    end_of,
-    holding,
-    leased_by,
-    putting,
-    written_at,
-)
 from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, SessionLost
-from rota.model.entry import Entry, check_keys, check_values
+from rota.model.entry import Entry, check_entries
 from rota.ports import Clock
 
 if TYPE_CHECKING:
@@ -48,6 +31,7 @@ VERB_S = 5.0
 """How long a verb may take in all."""
 PAGE = 5_000
 """How many keys one answer has at most."""
+GRANT, RENEW, REVOKE = "/v3/lease/grant", "/v3/lease/keepalive", "/v3/lease/revoke"
 CLOSE_S = 2.0
 """How long a client that goes waits for its leave."""
 
@@ -99,32 +83,34 @@ class EtcdCoordinator:
 
     @bounded
     async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
-        _check(values)
+        check_entries(values)
         lease = self._session.living()
         won: dict[str, int] = {}
-        for batch in batches((key, value.encode()) for key, value in values.items()):
-            done = await self._while_living(lease, (claiming(self._at(key), value, lease) for key, value in batch))
+        for batch in wire.batches((key, value.encode()) for key, value in values.items()):
+            done = await self._while_living(lease, (wire.claiming(self._at(key), value, lease) for key, value in batch))
             won.update(_won((key for key, _ in batch), done, lease))
         return won
 
     @bounded
     async def release(self, fences: Mapping[str, int]) -> None:
         lease = self._session.living()
-        for batch in batches((key, b"") for key in fences):
+        for batch in wire.batches((key, b"") for key in fences):
             places = ((self._at(key), fences[key]) for key, _ in batch)
-            await self._while_living(lease, (holding(place, fence, lease, deleting(place)) for place, fence in places))
+            await self._while_living(
+                lease, (wire.holding(place, fence, lease, wire.deleting(place)) for place, fence in places)
+            )
 
     @bounded
     async def update(self, key: str, fence: int, value: str) -> bool:
-        _check({key: value})
+        check_entries({key: value})
         lease, place = self._session.living(), self._at(key)
-        step = holding(place, fence, lease, putting(place, value.encode(), lease))
+        step = wire.holding(place, fence, lease, wire.putting(place, value.encode(), lease))
         done = await self._while_living(lease, [step])
         return done.responses[0].response_txn.succeeded
 
     @bounded
     async def get(self, key: str) -> Entry | None:
-        found = await self._range(Range(key=self._at(key)))
+        found = await self._range(wire.Range(key=self._at(key)))
         return self._entry(found.kvs[0]) if found.kvs else None
 
     @bounded
@@ -137,18 +123,18 @@ class EtcdCoordinator:
 
     @bounded
     async def put(self, key: str, value: str, *, version: int | None = None) -> int | None:
-        _check({key: value})
+        check_entries({key: value})
         place = self._at(key)
-        read = () if version is None else (written_at(place, version),)
-        txn = Txn(compare=(leased_by(place, 0), *read), success=(putting(place, value.encode()),))
-        done = await self._gateway.ask(TXN, txn, Done, again=version is None)
+        read = () if version is None else (wire.written_at(place, version),)
+        txn = wire.Txn(compare=(wire.leased_by(place, 0), *read), success=(wire.putting(place, value.encode()),))
+        done = await self._gateway.ask(wire.TXN, txn, wire.Done, again=version is None)
         return done.header.revision if done.succeeded else None
 
     @bounded
     async def delete(self, key: str, version: int) -> bool:
         place = self._at(key)
-        txn = Txn(compare=(written_at(place, version),), success=(deleting(place),))
-        done = await self._gateway.ask(TXN, txn, Done)
+        txn = wire.Txn(compare=(wire.written_at(place, version),), success=(wire.deleting(place),))
+        done = await self._gateway.ask(wire.TXN, txn, wire.Done)
         return done.succeeded and done.responses[0].response_delete_range.deleted > 0
 
     def listen(self, folder: str, wake: Callable[[], None]) -> None:
@@ -163,43 +149,43 @@ class EtcdCoordinator:
         finally:
             await self._gateway.close()
 
-    async def _children(self, folder: str, *, keys_only: bool = False) -> list[KeyValue]:
+    async def _children(self, folder: str, *, keys_only: bool = False) -> list[wire.KeyValue]:
         below = self._at(f"{folder}/" if folder else "")
         while True:
             try:
                 return await self._pages(below, keys_only=keys_only)
-            except Compacted:  # what the first page has shown is forgotten: read all of it anew
+            except wire.Compacted:  # what the first page has shown is forgotten: read all of it anew
                 continue
 
-    async def _pages(self, below: bytes, *, keys_only: bool) -> list[KeyValue]:
+    async def _pages(self, below: bytes, *, keys_only: bool) -> list[wire.KeyValue]:
         """What is directly below, all as it was in one moment."""
-        found: list[KeyValue] = []
+        found: list[wire.KeyValue] = []
         start, revision, more = below, 0, True
         while more:
             page = await self._range(
-                Range(key=start, range_end=end_of(below), limit=PAGE, revision=revision, keys_only=keys_only)
+                wire.Range(key=start, range_end=wire.end_of(below), limit=PAGE, revision=revision, keys_only=keys_only)
             )
             found += [kv for kv in page.kvs if b"/" not in kv.key[len(below) :]]
             more, revision = page.more, revision or page.header.revision
             start = page.kvs[-1].key + b"\0" if page.kvs else start
         return found
 
-    async def _range(self, wish: Range) -> Ranged:
+    async def _range(self, wish: wire.Range) -> wire.Ranged:
         """Read keys. The answer has seen what was done before it was asked for."""
-        return await self._gateway.ask(RANGE, wish, Ranged, again=True)
+        return await self._gateway.ask(wire.RANGE, wish, wire.Ranged, again=True)
 
-    def _key(self, kv: KeyValue) -> str:
+    def _key(self, kv: wire.KeyValue) -> str:
         return kv.key.decode(errors="replace").removeprefix(self._prefix)
 
-    def _entry(self, kv: KeyValue) -> Entry:
+    def _entry(self, kv: wire.KeyValue) -> Entry:
         owner, fence = (name_of(kv.lease), kv.create_revision) if kv.lease else (None, 0)
         value = kv.value.decode(errors="replace")
         return Entry(key=self._key(kv), value=value, version=kv.mod_revision, session=owner, fence=fence)
 
-    async def _while_living(self, lease: int, steps: Iterable[Op]) -> Done:
+    async def _while_living(self, lease: int, steps: Iterable[wire.Op]) -> wire.Done:
         """Do steps together, if the session lives; to do them twice does no harm."""
-        txn = Txn(compare=(self._session.lives(lease),), success=tuple(steps))
-        done = await self._gateway.ask(TXN, txn, Done, again=True)
+        txn = wire.Txn(compare=(self._session.lives(lease),), success=tuple(steps))
+        done = await self._gateway.ask(wire.TXN, txn, wire.Done, again=True)
         if not done.succeeded:
             self._session.over(lease)
             raise SessionLost("the session of this node is over")
@@ -207,6 +193,90 @@ class EtcdCoordinator:
 
     def _at(self, key: str) -> bytes:
         return f"{self._prefix}{key}".encode()
+
+
+class EtcdSession:
+    """One client's session: a lease, and a mark that goes with it. At most one living lease, and those that are owed an
+    end.
+
+        none ──begin──> granted ──mark──> living ──renew──> living
+                           │                 └── TTL 0, the mark is gone, or end ──> none
+                           └── no answer: it is owed an end, like any lease that may live on unused
+
+    Whoever chooses the lease's number can end it without having heard of it. The mark lets one transaction ask whether
+    the session lives and act upon it: etcd cannot be asked for a lease there, only for a key.
+    """
+
+    def __init__(self, gateway: Gateway, clock: Clock, prefix: str, *, ttl_s: float) -> None:
+        self._gateway = gateway
+        self._clock = clock
+        self._prefix = prefix
+        self._ttl_s = ttl_s
+        self._owed: set[int] = set()
+        self.lease = 0
+        self.believed_until_s = 0.0
+
+    async def begin(self) -> int:
+        """Get a lease; what there was before is ended first."""
+        await self.end()
+        lease = _number(self._clock.token())
+        self._owed.add(lease)
+        sent_s = self._clock.monotonic()
+        await self._gateway.ask(GRANT, wire.Lease(id=lease, ttl=math.ceil(self._ttl_s)), wire.Lease)
+        await self._gateway.ask(wire.PUT, wire.Put(key=self._mark(lease), lease=lease), wire.Ranged, again=True)
+        self._owed.discard(lease)
+        self.lease, self.believed_until_s = lease, sent_s + self._ttl_s
+        return lease
+
+    async def renew(self) -> bool:
+        """Prolong the lease. An answer without a time to live means that it is over."""
+        lease, sent_s = self.lease, self._clock.monotonic()
+        if not lease:
+            return False
+        renewed = await self._gateway.ask(RENEW, wire.Lease(id=lease), wire.Renewed, again=True)
+        if not renewed.result.ttl:
+            self.over(lease)
+        elif self.lease == lease:
+            self.believed_until_s = max(self.believed_until_s, sent_s + self._ttl_s)
+        return self.lease == lease
+
+    async def end(self) -> None:
+        """Believe in no lease any more, and end all that may live."""
+        if self.lease:
+            self._owed.add(self.lease)
+            self.over(self.lease)
+        for lease in tuple(self._owed):
+            with suppress(SessionLost):  # it was over already
+                await self._gateway.ask(REVOKE, wire.Lease(id=lease), wire.Lease, again=True)
+            self._owed.discard(lease)
+
+    def over(self, lease: int) -> None:
+        """Take note that this lease is over; a later one is not meant."""
+        if self.lease == lease:
+            self.lease, self.believed_until_s = 0, 0.0
+
+    def living(self) -> int:
+        """The lease, as far as is known."""
+        if not self.lease:
+            raise SessionLost("this node has no session")
+        return self.lease
+
+    def lives(self, lease: int) -> wire.Compare:
+        """The condition that a lease is not over."""
+        return wire.exists(self._mark(lease))
+
+    def _mark(self, lease: int) -> bytes:
+        return f"{self._prefix}.sessions/{name_of(lease)}".encode()
+
+
+def _number(token: str) -> int:
+    """A lease's number, for it is no text: positive, and nobody else's."""
+    return 1 + int.from_bytes(hashlib.blake2b(token.encode(), digest_size=7).digest())
+
+
+def name_of(lease: int) -> str:
+    """A lease as etcd's own tools write it."""
+    return f"{lease:016x}"
 
 
 def _gateway(url: str) -> Gateway:
@@ -218,7 +288,7 @@ def _gateway(url: str) -> Gateway:
     return Gateway(address)
 
 
-def _won(keys: Iterable[str], done: Done, lease: int) -> Iterator[tuple[str, int]]:
+def _won(keys: Iterable[str], done: wire.Done, lease: int) -> Iterator[tuple[str, int]]:
     """The keys that this lease has now, with the revisions that made them."""
     for key, result in zip(keys, done.responses, strict=True):
         step = result.response_txn
@@ -228,8 +298,3 @@ def _won(keys: Iterable[str], done: Done, lease: int) -> Iterator[tuple[str, int
         for found in step.responses[0].response_range.kvs:
             if found.lease == lease:
                 yield key, found.create_revision
-
-
-def _check(values: Mapping[str, str]) -> None:
-    check_keys(values)
-    check_values(values.values())

@@ -36,8 +36,6 @@ _OK = 200
 
 
 class Gateway:
-    """One client's connections."""
-
     def __init__(self, address: EtcdAddress) -> None:
         self._address = address
         self._turn = 0

@@ -158,7 +158,6 @@ class News(Value, frozen=True, kw_only=True):
     header: Header = Header()
     created: bool = False
     canceled: bool = False
-    compact_revision: int = 0
     cancel_reason: str = ""
     fragment: bool = False
     events: tuple[EtcdEvent, ...] = ()
@@ -266,20 +265,16 @@ def deleting(key: bytes) -> Op:
     return Op(request_delete_range=DeleteRange(key=key))
 
 
-def nested(txn: Txn) -> Op:
-    """A transaction as a part of another: its conditions are its own."""
-    return Op(request_txn=txn)
-
-
 def claiming(key: bytes, value: bytes, lease: int) -> Op:
-    """Take a key that is not there; else look who has it."""
+    """Take a key that is not there; else look who has it. The conditions of a nested transaction are its own."""
     look = Op(request_range=Range(key=key, keys_only=True))
-    return nested(Txn(compare=(created_at(key, 0),), success=(putting(key, value, lease),), failure=(look,)))
+    taking = Txn(compare=(created_at(key, 0),), success=(putting(key, value, lease),), failure=(look,))
+    return Op(request_txn=taking)
 
 
 def holding(key: bytes, fence: int, lease: int, deed: Op) -> Op:
     """Do something to a claim while it is this one."""
-    return nested(Txn(compare=(created_at(key, fence), leased_by(key, lease)), success=(deed,)))
+    return Op(request_txn=Txn(compare=(created_at(key, fence), leased_by(key, lease)), success=(deed,)))
 
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:

@@ -29,7 +29,6 @@ class Election:
         return self.fence is not None
 
     async def leader(self) -> Entry | None:
-        """Who leads."""
         return await self._coordinator.get(LEADER)
 
     async def resign(self) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from rota.coordinators.sql import entries
 from rota.coordinators.sql.entries import PREFIX, Entries, TopicListeners
 from rota.errors import CoordinatorUnavailable, SessionLost, StoreUnavailable
-from rota.model.entry import Entry, check_keys, check_values
+from rota.model.entry import Entry, check_entries, check_keys
 from rota.ports import Clock
 from rota.storage.sql.database import Database
 
@@ -91,8 +91,7 @@ class SqlCoordinator:
         self._forget(session)
 
     async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
-        check_keys(values)
-        check_values(values.values())
+        check_entries(values)
         session, won = self._joined(), dict[str, int]()
         async with _answered():
             for part in _parts(values, len):
@@ -107,8 +106,7 @@ class SqlCoordinator:
                 await self._write_in(session, partial(Entries.release, fences=part))
 
     async def update(self, key: str, fence: int, value: str) -> bool:
-        check_keys([key])
-        check_values([value])
+        check_entries({key: value})
         async with _answered():
             return await self._write_in(self._joined(), lambda entries: entries.update(key, fence, value))
 
@@ -128,8 +126,7 @@ class SqlCoordinator:
             return await self._db.read(lambda conn: entries.keys(conn, self._dialect, folder))
 
     async def put(self, key: str, value: str, *, version: int | None = None) -> int | None:
-        check_keys([key])
-        check_values([value])
+        check_entries({key: value})
         async with _answered():
             return await self._write(lambda entries: entries.put(key, value, version))
 

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 from rota.coordinators.zookeeper.address import ZooKeeperAddress, address_of
 from rota.coordinators.zookeeper.tree import ZnodeTree, entry_of
 from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, InvalidInput, SessionLost
-from rota.model.entry import KEY, Entry, check_keys, check_values
+from rota.model.entry import KEY, Entry, check_entries, check_keys
 from rota.ports import Clock
 
 if TYPE_CHECKING:
-    from rota.coordinators.zookeeper.link import Link
-    from rota.coordinators.zookeeper.links import Links
+    from rota.coordinators.zookeeper.link import Link, Links
 
 V = TypeVar("V")
 VERB_S = 4.0
@@ -72,8 +71,7 @@ class ZooKeeperCoordinator:
         self._joined = None
 
     async def claim(self, values: Mapping[str, str]) -> dict[str, int]:
-        check_keys(values)
-        check_values(values.values())
+        check_entries(values)
         won: dict[str, int] = {}
         for some in _batches(values.items()):
             async with self._ours() as link:
@@ -89,8 +87,7 @@ class ZooKeeperCoordinator:
                 await self._tree.release(link, dict(some))
 
     async def update(self, key: str, fence: int, value: str) -> bool:
-        check_keys([key])
-        check_values([value])
+        check_entries({key: value})
         async with self._ours() as link:
             return await self._tree.update(link, key, fence, value)
 
@@ -112,8 +109,7 @@ class ZooKeeperCoordinator:
             return await self._tree.keys(link, folder)
 
     async def put(self, key: str, value: str, *, version: int | None = None) -> int | None:
-        check_keys([key])
-        check_values([value])
+        check_entries({key: value})
         async with self._any() as link:
             return await self._tree.put(link, key, value, version)
 
@@ -191,7 +187,7 @@ def _check_folder(folder: str) -> None:
 def _links(address: ZooKeeperAddress, tree: ZnodeTree, ttl_s: float) -> Links:
     """Only who uses ZooKeeper needs its driver."""
     try:
-        from rota.coordinators.zookeeper.links import Links
+        from rota.coordinators.zookeeper.link import Links
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "kazoo":
             raise

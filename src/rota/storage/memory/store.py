@@ -13,14 +13,12 @@ from rota.model.tables import Change
 from rota.model.work import first_round
 from rota.ports import Clock, Store
 from rota.storage.memory.questions import MemoryQuestions
-from rota.storage.memory.rows import MemoryRows
-from rota.storage.memory.tables import Tables
+from rota.storage.memory.rows import MemoryRows, Tables
 from rota.transactions.alarms import note_alarms
 from rota.transactions.members import UNSETTLED
 from rota.transactions.record import ID_GAP, LAST, RAISED
 from rota.transactions.rows import Conflict
-from rota.transactions.transactor import Shortcuts
-from rota.transactions.tx import ProcessMemory, Tx
+from rota.transactions.tx import ProcessMemory, Shortcuts, Tx
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,8 +39,6 @@ def renewed(tx: Tx, node_id: int, lease_s: float, busy: float) -> bool:
 
 
 class MemoryStore(Store):
-    """The store that lives and dies with its process."""
-
     hears = False
     shortcuts = Shortcuts()
     is_called = False

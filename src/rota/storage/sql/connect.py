@@ -19,31 +19,17 @@ from rota import system
 from rota.errors import InvalidInput, StoreRefused
 from rota.model.records import to_us
 from rota.ports import Clock
-from rota.storage.sql.database import READERS, TURN_S, WRITERS, Database, Engines, FileDatabase, ServerDatabase
+from rota.storage.sql.database import READERS, TURN_S, WRITERS, Database, Engines, ServerDatabase
 from rota.storage.sql.dialect import IDLE_S, LOCK_S, STATEMENT_S, MySQL, PostgreSQL
-from rota.storage.sql.drivers import MySQLDriver, PostgreSQLDriver
-from rota.storage.sql.servers import Servers
-from rota.storage.sql.sqlite import SQLite, when_free
+from rota.storage.sql.servers import MySQLDriver, PostgreSQLDriver, Servers
+from rota.storage.sql.sqlite import FileDatabase, SQLite, when_free
 from rota.storage.sql.store_url import StoreUrl, read_store_url, tls_of
 from rota.storage.sql.wake_sockets import WakeSockets
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-_NETWORK_FILE_SYSTEMS = (
-    "nfs",
-    "cifs",
-    "smb",
-    "9p",
-    "afp",
-    "afs",
-    "webdav",
-    "ceph",
-    "glusterfs",
-    "fuse.sshfs",
-    "lustre",
-    "gfs",
-)
+_NETWORK_FILE_SYSTEMS = tuple("nfs cifs smb 9p afp afs webdav ceph glusterfs fuse.sshfs lustre gfs".split())
 _CONNECT_S = 5
 
 

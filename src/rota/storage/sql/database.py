@@ -10,13 +10,12 @@ import asyncio
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import structlog
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
@@ -29,12 +28,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rota.errors import CommitUnknown, StoreDenied, StoreError, StoreFault, StoreUnavailable
 from rota.ports import Clock
-from rota.storage.sql.dialect import LOCK_S, STATEMENT_S, Dialect
+from rota.storage.sql.dialect import LOCK_S, STATEMENT_S, Dialect, taken_topics
 from rota.storage.sql.postgresql.listen import NotificationListener
 from rota.storage.sql.servers import Servers
-from rota.storage.sql.sqlite import when_free
-from rota.storage.sql.topics import take
-from rota.storage.sql.wake_sockets import WakeSockets
 from rota.storage.sql.word.listener import WordListener, bound
 from rota.storage.sql.word.registry import made_key, read_addresses
 from rota.storage.sql.word.sender import Addresses, WordSender
@@ -55,8 +51,6 @@ WORD_S = 0.3
 """How long a process that ends waits for the words that it owes."""
 CLOSE_S = 2.0
 """How long to wait for a server's good-bye."""
-EXCLUSIVE_S = 600.0
-"""How long a process waits while another migrates."""
 PATIENCE_S = float(STATEMENT_S + LOCK_S)
 """How long a transaction or its commit may take before the server counts as gone. One that was cut off sends nothing,
 not even an error, and the drivers would wait for it without end."""
@@ -148,9 +142,9 @@ class Lines:
             try:
                 result = await conn.run_sync(work)
             except BaseException as error:
-                moved = isinstance(error, DBAPIError) and self._dialect.code(error) in self._dialect.moved
-                if moved:
-                    await self._leave(conn)
+                if isinstance(error, DBAPIError) and self._dialect.code(error) in self._dialect.moved:
+                    await conn.invalidate()  # the server takes no writes any more: another is looked for
+                    await self._drop(invalid=True)
                 await conn.__aexit__(None, None, None)  # unlike close, it goes on when it is cancelled
                 if isinstance(error, DBAPIError) and error.connection_invalidated:
                     await self._drop()  # the others have probably died with it
@@ -164,17 +158,11 @@ class Lines:
         await self._drop()
         await self.engine.dispose()
 
-    async def _leave(self, conn: AsyncConnection) -> None:
-        """The server takes no writes any more: another is looked for."""
-        await conn.invalidate()
-        free, self._free = self._free, []
-        for it in free:
-            await it.invalidate()
-            await it.close()
-
-    async def _drop(self) -> None:
+    async def _drop(self, *, invalid: bool = False) -> None:
         free, self._free = self._free, []
         for conn in free:
+            if invalid:
+                await conn.invalidate()
             await conn.close()
 
 
@@ -207,19 +195,12 @@ class ServerDatabase(Database):
     async def at_once(self, work: Work[T], is_sent: Callable[[], bool]) -> T:
         if not self.dialect.writes_in_one:
             return await self.write(work)
-
-        async def once() -> T:
-            return await self._committed(self._reader.run(work), is_sent)
-
-        return await again(once, self.dialect, self._clock)
+        return await again(lambda: self._committed(self._reader.run(work), is_sent), self.dialect, self._clock)
 
     async def beat(self, work: Work[T]) -> T:
-        async def once() -> T:
-            return await self._renewer.run(work)
-
         try:
             async with asyncio.timeout(BEAT_S):
-                return await again(once, self.dialect, self._clock)
+                return await again(partial(self._renewer.run, work), self.dialect, self._clock)
         except TimeoutError:
             raise StoreUnavailable(f"the {self.dialect.name} store took no renewal within {BEAT_S:g} s") from None
 
@@ -299,11 +280,11 @@ class ServerDatabase(Database):
 
         def whole(conn: Connection) -> T:
             nonlocal committing
-            take(conn)  # what a transaction left that was rolled back
+            taken_topics(conn)  # what a transaction left that was rolled back
             result = work(conn)
             committing = True
             conn.commit()
-            topics[:] = take(conn)
+            topics[:] = taken_topics(conn)
             return result
 
         result = await self._committed(self._writer.run(whole), lambda: committing)
@@ -324,101 +305,6 @@ class ServerDatabase(Database):
             if not is_sent():
                 raise
             raise CommitUnknown(f"the {self.dialect.name} server did not answer a commit: {error}") from error
-
-
-class FileDatabase(Database):
-    """An SQLite file. Writes run in one thread of this process, a whole transaction at a time; reads in another."""
-
-    def __init__(self, dialect: Dialect, engine: Engine, sockets: WakeSockets, clock: Clock) -> None:
-        self.dialect = dialect
-        self._engine = engine
-        self._sockets = sockets
-        self._clock = clock
-        self._writer = _Line(engine, "rota-sqlite-write")
-        self._reader = _Line(engine, "rota-sqlite-read")
-
-    async def read(self, work: Work[T]) -> T:
-        return await again(partial(self._reader.run, work), self.dialect, self._clock)
-
-    async def write(self, work: Work[T]) -> T:
-        return await self._write(LOCK_S, work)
-
-    async def beat(self, work: Work[T]) -> T:
-        """Its statements commit by themselves, as on a server."""
-        return await again(partial(self._writer.run, work), self.dialect, self._clock)
-
-    async def exclusively(self, work: Work[T]) -> T:
-        return await self._write(EXCLUSIVE_S, work)
-
-    @property
-    def hears(self) -> bool:
-        return self._sockets.can_hear
-
-    def listen(self, wake: Callable[[str], None]) -> None:
-        self._sockets.listen(wake)
-
-    async def close(self) -> None:
-        self._sockets.close()
-        await self._reader.close()
-        await self._writer.close()
-        self._engine.dispose()
-
-    async def _write(self, patience_s: float, work: Work[T]) -> T:
-        return await again(
-            partial(self._writer.run, partial(self._transaction, patience_s, work)), self.dialect, self._clock
-        )
-
-    def _transaction(self, patience_s: float, work: Work[T], conn: Connection) -> T:
-        self._begin(conn, patience_s)
-        try:
-            result = work(conn)
-            conn.exec_driver_sql("COMMIT")
-        except BaseException:
-            take(conn)
-            if _raw(conn).in_transaction:
-                conn.exec_driver_sql("ROLLBACK")
-            raise
-        self._sockets.tell(take(conn))
-        return result
-
-    def _begin(self, conn: Connection, patience_s: float) -> None:
-        """Get the file. SQLite by itself would look again only after up to 0.1 s, and meanwhile another process may let
-        go of the file and take it many times."""
-        _raw(conn).execute("PRAGMA busy_timeout = 0")
-        try:
-            when_free(lambda: conn.exec_driver_sql("BEGIN IMMEDIATE"), patience_s, self._clock)
-        finally:
-            _raw(conn).execute(f"PRAGMA busy_timeout = {LOCK_S * 1000}")
-
-
-class _Line:
-    """A thread with a connection of its own."""
-
-    def __init__(self, engine: Engine, name: str) -> None:
-        self._engine = engine
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._conn: Connection | None = None
-
-    async def run(self, work: Work[T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_connection, work)
-
-    async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
-        self._thread.shutdown(wait=False)
-
-    def _with_connection(self, work: Work[T]) -> T:
-        if self._conn is None:
-            self._conn = self._engine.connect()
-        return work(self._conn)
-
-    def _disconnect(self) -> None:
-        if self._conn is not None:
-            self._conn.close()
-            self._conn = None
-
-
-def _raw(conn: Connection) -> Any:
-    return conn.connection.dbapi_connection
 
 
 async def again(once: Callable[[], Awaitable[T]], dialect: Dialect, clock: Clock) -> T:

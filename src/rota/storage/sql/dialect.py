@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     ARRAY,
     BigInteger,
@@ -26,8 +27,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from rota.storage.sql import galera, schema
-from rota.storage.sql.sets import Found, MySQLSets, PostgreSQLSets, WritePart, array_text
+from rota.model.tables import Change
+from rota.storage.sql import galera, schema, sets
+from rota.storage.sql.sets import Found, Insert, Remove, Rows, Wanted, Write, WritePart, array_text, keys_in, packets
 
 STATEMENT_S = 10
 LOCK_S = 5
@@ -88,7 +90,6 @@ class Dialect(ABC):
         return query
 
     def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
-        """All rows of such a query."""
         return found.all()
 
     def reserve(self, conn: Connection, name: str, count: int) -> int:
@@ -135,7 +136,45 @@ class Dialect(ABC):
         """Give that back, where the end of the connection does not."""
 
 
-class PostgreSQL(PostgreSQLSets, Dialect):
+class OneByOne(Dialect):
+    """Writes to each table with statements of its own."""
+
+    def write(self, conn: Connection, parts: Sequence[WritePart], topics: Sequence[str] = ()) -> Found:
+        if topics:
+            conn.info.setdefault(_TOPICS, []).extend(topics)
+        return [self._one(conn, part) for part in parts]
+
+    def _one(self, conn: Connection, part: WritePart) -> int | set[Any]:
+        """Write one part. A statement does not tell which rows it has changed: if not all, those are asked for that are
+        now as it makes them."""
+        count = self.written(conn, part.write, part.rows)
+        if part.wanted is not Wanted.KEYS:
+            return count
+        assert isinstance(part.write, Change), "only of changes the keys are asked for"
+        if count == len(part.rows):
+            size = len(part.write.table.key)
+            return set(keys_in(row[:size] for row in part.rows))
+        return self.now(conn, part.write, part.rows)
+
+    @abstractmethod
+    def written(self, conn: Connection, write: Write, rows: Rows) -> int:
+        """Write rows; says how many were."""
+
+    @abstractmethod
+    def now(self, conn: Connection, change: Change, rows: Rows) -> set[Any]:
+        """The keys of those rows that are as a change makes them."""
+
+
+_TOPICS = "rota_topics"
+
+
+def taken_topics(conn: Connection) -> list[str]:
+    """Whom to tell of what a transaction has written, now that it is committed, each once. After one that was rolled
+    back nobody is told; for the next nothing is left."""
+    return list(dict.fromkeys(conn.info.pop(_TOPICS, ())))
+
+
+class PostgreSQL(Dialect):
     name = "postgresql"
     writes_in_one = True
     retryable = frozenset({"40001", "40P01", "55P03", "23505"})
@@ -173,6 +212,25 @@ class PostgreSQL(PostgreSQLSets, Dialect):
     def taken_arrivals(self, conn: Connection) -> Sequence[tuple[str, str]]:
         found = conn.exec_driver_sql("DELETE FROM rota_arrival RETURNING id, kind, data").all()
         return [(kind, data) for _, kind, data in sorted(tuple(row) for row in found)]
+
+    def write(self, conn: Connection, parts: Sequence[WritePart], topics: Sequence[str] = ()) -> Found:
+        """All of it as one statement. Its parts do not see each other: no row may come in two of them."""
+        arrays = [array_text(column) for part in parts for column in zip(*part.rows, strict=True)]
+        if topics:
+            arrays.append(array_text(topics))
+        sql = sets.pg_write(tuple((part.write, part.wanted) for part in parts), bool(topics))
+        answer = conn.exec_driver_sql(sql, tuple(arrays))
+        told = iter(answer.one() if answer.returns_rows else ())
+        found: Found = []
+        for part in parts:
+            match part.wanted:
+                case Wanted.NOTHING:
+                    found.append(0)
+                case Wanted.COUNT:
+                    found.append(int(next(told)))
+                case Wanted.KEYS:
+                    found.append(set(keys_in(msgspec.json.decode(next(told)))))
+        return found
 
     def code(self, error: DBAPIError) -> str:
         return str(getattr(error.orig, "sqlstate", None) or "")
@@ -222,7 +280,7 @@ def _pg_array(text_: ColumnElement[str], column: ColumnElement[Any]) -> ColumnEl
     return cast(select(cast(text_, kind)).scalar_subquery(), kind)
 
 
-class MySQL(MySQLSets, Dialect):
+class MySQL(OneByOne):
     """MySQL 8 and MariaDB 10.6 or newer."""
 
     name = "mysql"
@@ -248,6 +306,21 @@ class MySQL(MySQLSets, Dialect):
     def touch(self, conn: Connection, keys: Iterable[str]) -> None:
         if self.certifies:
             galera.touch(conn, keys)
+
+    def now(self, conn: Connection, change: Change, rows: Rows) -> set[Any]:
+        return {key for part in packets(rows) for key in keys_in(conn.exec_driver_sql(sets.mysql_now(change), (part,)))}
+
+    def written(self, conn: Connection, write: Write, rows: Rows) -> int:
+        match write:
+            case Insert():
+                verb = "INSERT IGNORE" if write.missing else "INSERT"
+                return conn.exec_driver_sql(sets.insert_text(verb, "`", "%s", write), list(rows)).rowcount
+            case Remove():
+                marks = ", ".join(sets.marks("%s", write.table.key) for _ in rows)
+                condition = sets.delete_text(write, f"IN ({marks})")
+                return conn.exec_driver_sql(condition, tuple(value for row in rows for value in row)).rowcount
+            case Change():
+                return sum(conn.exec_driver_sql(sets.mysql_update(write), (part,)).rowcount for part in packets(rows))
 
     def code(self, error: DBAPIError) -> str:
         arguments = getattr(error.orig, "args", ())

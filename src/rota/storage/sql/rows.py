@@ -27,8 +27,6 @@ _TOGETHER = 512
 
 
 class SqlRows:
-    """The rows of one transaction."""
-
     def __init__(self, conn: Connection, dialect: Dialect) -> None:
         self._conn = conn
         self.dialect = dialect

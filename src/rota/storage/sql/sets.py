@@ -12,18 +12,16 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias, assert_never
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
-from sqlalchemy import BigInteger, Column, Connection, String, Text
+from sqlalchemy import BigInteger, Column, String, Text
 
 from rota.model.tables import Change, Table
 from rota.storage.sql.schema import metadata
-from rota.storage.sql.topics import keep
 
 Rows = Sequence[tuple[Any, ...]]
 
-_CHUNKS = (250, 50, 10, 1)
 _PACKET = 1_000_000
 _WORD = re.compile(r"[a-z_]+")
 
@@ -60,8 +58,6 @@ class Wanted(Enum):
 
 
 class WritePart(NamedTuple):
-    """One write of a statement."""
-
     write: Write
     rows: Rows
     wanted: Wanted = Wanted.NOTHING
@@ -70,110 +66,8 @@ class WritePart(NamedTuple):
 Found: TypeAlias = list[int | set[Any]]
 
 
-class PostgreSQLSets:
-    def write(self, conn: Connection, parts: Sequence[WritePart], topics: Sequence[str] = ()) -> Found:
-        """All of it as one statement. Its parts do not see each other: no row may come in two of them."""
-        arrays = [array for part in parts for array in _arrays(part.rows)]
-        if topics:
-            arrays.append(array_text(topics))
-        sql = _pg_write(tuple((part.write, part.wanted) for part in parts), bool(topics))
-        answer = conn.exec_driver_sql(sql, tuple(arrays))
-        told = iter(answer.one() if answer.returns_rows else ())
-        found: Found = []
-        for part in parts:
-            match part.wanted:
-                case Wanted.NOTHING:
-                    found.append(0)
-                case Wanted.COUNT:
-                    found.append(int(next(told)))
-                case Wanted.KEYS:
-                    found.append(set(_keys(msgspec.json.decode(next(told)))))
-        return found
-
-
-class MySQLSets:
-    def write(self, conn: Connection, parts: Sequence[WritePart], topics: Sequence[str] = ()) -> Found:
-        keep(conn, topics)
-        return [_one(self, conn, part) for part in parts]
-
-    def now(self, conn: Connection, change: Change, rows: Rows) -> set[Any]:
-        return {key for part in _packets(rows) for key in _keys(conn.exec_driver_sql(_mysql_now(change), (part,)))}
-
-    def written(self, conn: Connection, write: Write, rows: Rows) -> int:
-        match write:
-            case Insert():
-                verb = "INSERT IGNORE" if write.missing else "INSERT"
-                return conn.exec_driver_sql(_insert(verb, "`", "%s", write), list(rows)).rowcount
-            case Remove():
-                marks = ", ".join(_marks("%s", write.table.key) for _ in rows)
-                condition = _removed(write, f"IN ({marks})")
-                return conn.exec_driver_sql(condition, tuple(value for row in rows for value in row)).rowcount
-            case Change():
-                return sum(conn.exec_driver_sql(_mysql_update(write), (part,)).rowcount for part in _packets(rows))
-
-
-class SQLiteSets:
-    def write(self, conn: Connection, parts: Sequence[WritePart], topics: Sequence[str] = ()) -> Found:
-        keep(conn, topics)
-        return [_one(self, conn, part) for part in parts]
-
-    def now(self, conn: Connection, change: Change, rows: Rows) -> set[Any]:
-        return {
-            key
-            for chunk in _chunks(rows)
-            for key in _keys(conn.exec_driver_sql(_sqlite_now(change, len(chunk)), _flat(chunk)))
-        }
-
-    def written(self, conn: Connection, write: Write, rows: Rows) -> int:
-        match write:
-            case Insert(missing=True):
-                return conn.exec_driver_sql(_insert("INSERT OR IGNORE", '"', "?", write), list(rows)).rowcount
-            case Insert():
-                statements = [(_sqlite_insert(write, len(chunk)), _flat(chunk)) for chunk in _chunks(rows)]
-            case Remove():
-                statements = [_sqlite_delete(write, rows)]
-            case Change():
-                statements = [(_sqlite_update(write, len(chunk)), _flat(chunk)) for chunk in _chunks(rows)]
-            case _:
-                assert_never(write)
-        return sum(conn.exec_driver_sql(sql, values).rowcount for sql, values in statements)
-
-
-def _sqlite_delete(gone: Remove, rows: Rows) -> tuple[str, tuple[Any, ...]]:
-    if len(gone.table.key) == 1:
-        values = msgspec.json.encode([value for (value,) in rows]).decode()
-        return _removed(gone, "IN (SELECT value FROM json_each(?))"), (values,)
-    marks = ", ".join(_marks("?", gone.table.key) for _ in rows)
-    return _removed(gone, f"IN (VALUES {marks})"), _flat(rows)
-
-
-def _one(sets: MySQLSets | SQLiteSets, conn: Connection, part: WritePart) -> int | set[Any]:
-    """Write one part. A statement does not tell which rows it has changed: if not all, those are asked for that are now
-    as it makes them."""
-    count = sets.written(conn, part.write, part.rows)
-    if part.wanted is not Wanted.KEYS:
-        return count
-    assert isinstance(part.write, Change), "only of changes the keys are asked for"
-    if count == len(part.rows):
-        return {_key_of(part.write, row) for row in part.rows}
-    return sets.now(conn, part.write, part.rows)
-
-
-def _flat(rows: Rows) -> tuple[Any, ...]:
-    return tuple(value for row in rows for value in row)
-
-
-def _keys(found: Iterable[Any]) -> Iterable[Any]:
+def keys_in(found: Iterable[Any]) -> Iterable[Any]:
     return (row[0] if len(row) == 1 else tuple(row) for row in found)
-
-
-def _key_of(change: Change, row: tuple[Any, ...]) -> Any:
-    size = len(change.table.key)
-    return row[0] if size == 1 else row[:size]
-
-
-def _arrays(rows: Rows) -> tuple[str, ...]:
-    return tuple(map(array_text, zip(*rows, strict=True)))
 
 
 def array_text(values: Iterable[Any]) -> str:
@@ -192,16 +86,7 @@ def _element(value: Any) -> str:
     return "NULL" if value is None else str(value)
 
 
-def _chunks(rows: Rows) -> Iterable[Rows]:
-    """Chunks of few sizes, so that their statements are prepared once."""
-    start = 0
-    for size in _CHUNKS:
-        while start + size <= len(rows):
-            yield rows[start : start + size]
-            start += size
-
-
-def _packets(rows: Rows) -> Iterable[str]:
+def packets(rows: Rows) -> Iterable[str]:
     """Rows as JSON arrays, none much longer than a server takes in one packet."""
     if not rows:
         return
@@ -210,12 +95,11 @@ def _packets(rows: Rows) -> Iterable[str]:
         yield whole.decode()
         return
     half = len(rows) // 2
-    yield from _packets(rows[:half])
-    yield from _packets(rows[half:])
+    yield from packets(rows[:half])
+    yield from packets(rows[half:])
 
 
 def full_name(table: Table[Any]) -> str:
-    """The name of a table in the database."""
     return f"rota_{table.name}"
 
 
@@ -235,7 +119,7 @@ def _where(where: tuple[tuple[str, Any], ...], row: str = "t") -> list[str]:
     return [f"{row}.{name} IS NULL" if it is None else f"{row}.{name} = {_literal(it)}" for name, it in where]
 
 
-def _names_of(change: Change) -> list[str]:
+def names_of(change: Change) -> list[str]:
     """Names for the values of a row."""
     return [f"was_{name}" for name in change.match] + [f"new_{name}" for name in change.fields]
 
@@ -244,33 +128,33 @@ def _columns_of(change: Change) -> list[Column[Any]]:
     return [column_of(change.table, name) for name in (*change.match, *change.fields)]
 
 
-def _assignments(change: Change, row: str = "") -> str:
+def assignments(change: Change, row: str = "") -> str:
     """`row` stands before the names, where the database allows it; where it does, a name may be a word of SQL."""
     own = [f"{row}{name} = new_{name}" for name in change.fields]
     own += [f"{row}{name} = {_literal(value)}" for name, value in change.fixed]
     return ", ".join([*own, *(f"{row}{name} = t.{name} + 1" for name in change.raised)])
 
 
-def _condition(change: Change, same: str) -> str:
+def condition(change: Change, same: str) -> str:
     """`same` compares so that nulls are equal."""
     nullable = {name: column_of(change.table, name).nullable for name in change.match}
     equal = [f"t.{name} {same if nullable[name] else '='} was_{name}" for name in change.match]
     return " AND ".join([*equal, *_where(change.where)])
 
 
-def _is_now(change: Change, same: str) -> str:
+def is_now(change: Change, same: str) -> str:
     """The condition that a row is as a change makes it."""
     own = [f"t.{name} = was_{name}" for name in change.table.key]
     own += [f"t.{name} {same} new_{name}" for name in change.fields]
     return " AND ".join([*own, *_where(change.fixed)])
 
 
-def _marks(mark: str, columns: tuple[str, ...]) -> str:
+def marks(mark: str, columns: tuple[str, ...]) -> str:
     return mark if len(columns) == 1 else f"({', '.join(mark for _ in columns)})"
 
 
 @cache
-def _removed(gone: Remove, among: str) -> str:
+def delete_text(gone: Remove, among: str) -> str:
     table = full_name(gone.table)  # without a short name: MariaDB takes none here
     names = ", ".join(f"{table}.{name}" for name in gone.table.key)
     key = names if len(gone.table.key) == 1 else f"({names})"
@@ -279,13 +163,13 @@ def _removed(gone: Remove, among: str) -> str:
 
 
 @cache
-def _insert(verb: str, quote: str, mark: str, new: Insert) -> str:
+def insert_text(verb: str, quote: str, mark: str, new: Insert) -> str:
     names = ", ".join(f"{quote}{name}{quote}" for name in new.names)
     return f"{verb} INTO {full_name(new.table)} ({names}) VALUES ({', '.join(mark for _ in new.names)})"
 
 
 @cache
-def _pg_write(writes: tuple[tuple[Write, Wanted], ...], is_told: bool) -> str:
+def pg_write(writes: tuple[tuple[Write, Wanted], ...], is_told: bool) -> str:
     parts, counts, place = [], [], 1
     for number, (write, wanted) in enumerate(writes):
         sql, width = _pg_part(write, place)
@@ -319,7 +203,7 @@ def _pg_part(write: Write, place: int) -> tuple[str, int]:
         case Remove():
             return _pg_delete(write, place), len(write.table.key)
         case Change():
-            return _pg_update(write, place), len(_names_of(write))
+            return _pg_update(write, place), len(names_of(write))
 
 
 @cache
@@ -334,9 +218,9 @@ def _pg_insert(new: Insert, place: int) -> str:
 def _pg_delete(gone: Remove, place: int) -> str:
     key = [column_of(gone.table, name) for name in gone.table.key]
     if len(key) == 1:
-        return _removed(gone, _pg_among(key[0], place))
+        return delete_text(gone, _pg_among(key[0], place))
     arrays = ", ".join(f"${n}::text::{_pg_type(column)}[]" for n, column in enumerate(key, place))
-    return _removed(gone, f"IN (SELECT * FROM unnest({arrays}))")  # noqa: S608 - no input in it
+    return delete_text(gone, f"IN (SELECT * FROM unnest({arrays}))")  # noqa: S608 - no input in it
 
 
 def _pg_among(column: Column[Any], place: int) -> str:
@@ -348,59 +232,30 @@ def _pg_among(column: Column[Any], place: int) -> str:
 @cache
 def _pg_update(change: Change, place: int) -> str:
     arrays = ", ".join(f"${n}::text::{_pg_type(column)}[]" for n, column in enumerate(_columns_of(change), place))
-    source = f"FROM unnest({arrays}) AS v({', '.join(_names_of(change))})"
-    condition = _condition(change, "IS NOT DISTINCT FROM")
-    return f"UPDATE {full_name(change.table)} AS t SET {_assignments(change)} {source} WHERE {condition}"  # noqa: S608 - no input in it
+    source = f"FROM unnest({arrays}) AS v({', '.join(names_of(change))})"
+    where = condition(change, "IS NOT DISTINCT FROM")
+    return f"UPDATE {full_name(change.table)} AS t SET {assignments(change)} {source} WHERE {where}"  # noqa: S608 - no input in it
 
 
 def _mysql_values(change: Change) -> str:
-    named = zip(_names_of(change), _columns_of(change), strict=True)
+    named = zip(names_of(change), _columns_of(change), strict=True)
     fields = ", ".join(f"{name} {_mysql_type(column)} PATH '$[{n}]'" for n, (name, column) in enumerate(named))
     return f"JSON_TABLE(%s, '$[*]' COLUMNS ({fields})) AS v"
 
 
 @cache
-def _mysql_update(change: Change) -> str:
+def mysql_update(change: Change) -> str:
     return f"""
         UPDATE {full_name(change.table)} AS t JOIN {_mysql_values(change)}
-        SET {_assignments(change, "t.")} WHERE {_condition(change, "<=>")}
+        SET {assignments(change, "t.")} WHERE {condition(change, "<=>")}
     """  # noqa: S608 - no input in it
 
 
 @cache
-def _mysql_now(change: Change) -> str:
+def mysql_now(change: Change) -> str:
     keys = ", ".join(f"t.{name}" for name in change.table.key)
     return f"""
-        SELECT {keys} FROM {full_name(change.table)} AS t JOIN {_mysql_values(change)} WHERE {_is_now(change, "<=>")}
-    """  # noqa: S608 - no input in it
-
-
-@cache
-def _sqlite_insert(new: Insert, count: int) -> str:
-    head, _, marks = _insert("INSERT", '"', "?", new).partition(" VALUES ")
-    return f"{head} VALUES {', '.join(marks for _ in range(count))}"
-
-
-def _sqlite_values(change: Change, count: int) -> str:
-    marks = ", ".join(f"({', '.join('?' for _ in _names_of(change))})" for _ in range(count))
-    named = ", ".join(f"column{n} AS {name}" for n, name in enumerate(_names_of(change), 1))
-    return f"(SELECT {named} FROM (VALUES {marks})) AS v"  # noqa: S608 - no input in it
-
-
-@cache
-def _sqlite_update(change: Change, count: int) -> str:
-    """It begins with its verb, or the driver would not tell how many rows it changed."""
-    return f"""
-        UPDATE {full_name(change.table)} AS t SET {_assignments(change)}
-        FROM {_sqlite_values(change, count)} WHERE {_condition(change, "IS")}
-    """  # noqa: S608 - no input in it
-
-
-@cache
-def _sqlite_now(change: Change, count: int) -> str:
-    keys = ", ".join(f"t.{name}" for name in change.table.key)
-    return f"""
-        SELECT {keys} FROM {full_name(change.table)} AS t, {_sqlite_values(change, count)} WHERE {_is_now(change, "IS")}
+        SELECT {keys} FROM {full_name(change.table)} AS t JOIN {_mysql_values(change)} WHERE {is_now(change, "<=>")}
     """  # noqa: S608 - no input in it
 
 

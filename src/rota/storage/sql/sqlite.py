@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any, TypeVar, assert_never
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, CursorResult, Select, Text, bindparam, func, select
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Engine,
+    Select,
+    Text,
+    bindparam,
+    func,
+    select,
+)
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from rota.model.tables import Change
 from rota.model.value import decode, encode
 from rota.ports import Clock
-from rota.storage.sql.dialect import Dialect
-from rota.storage.sql.sets import SQLiteSets
+from rota.storage.sql import sets
+from rota.storage.sql.database import Database, Work, again
+from rota.storage.sql.dialect import LOCK_S, OneByOne, taken_topics
+from rota.storage.sql.sets import Insert, Remove, Rows, Write
+from rota.storage.sql.wake_sockets import WakeSockets
 
+T = TypeVar("T")
+
+EXCLUSIVE_S = 600.0
+"""How long a process waits while another migrates."""
+_CHUNKS = (250, 50, 10, 1)
 _LOOK_AGAIN_S, _LOOK_AGAIN_MAX_S = 0.0002, 0.002
 _BUSY = ("SQLITE_BUSY", "SQLITE_BUSY_RECOVERY", "SQLITE_BUSY_TIMEOUT")
 """Another process has the file, or puts it in order after one that was killed."""
@@ -40,7 +64,7 @@ def _name_of(error: BaseException) -> str:
     return str(getattr(getattr(error, "orig", error), "sqlite_errorname", ""))
 
 
-class SQLite(SQLiteSets, Dialect):
+class SQLite(OneByOne):
     name = "sqlite"
     row_lock = ""
     run_block_max = 1
@@ -77,6 +101,27 @@ class SQLite(SQLiteSets, Dialect):
     def fetched(self, found: CursorResult[Any]) -> Sequence[Sequence[Any]]:
         return decode(found.scalar_one(), list)
 
+    def now(self, conn: Connection, change: Change, rows: Rows) -> set[Any]:
+        return {
+            key
+            for chunk in _chunks(rows)
+            for key in sets.keys_in(conn.exec_driver_sql(_sqlite_now(change, len(chunk)), _flat(chunk)))
+        }
+
+    def written(self, conn: Connection, write: Write, rows: Rows) -> int:
+        match write:
+            case Insert(missing=True):
+                return conn.exec_driver_sql(sets.insert_text("INSERT OR IGNORE", '"', "?", write), list(rows)).rowcount
+            case Insert():
+                statements = [(_sqlite_insert(write, len(chunk)), _flat(chunk)) for chunk in _chunks(rows)]
+            case Remove():
+                statements = [_sqlite_delete(write, rows)]
+            case Change():
+                statements = [(_sqlite_update(write, len(chunk)), _flat(chunk)) for chunk in _chunks(rows)]
+            case _:
+                assert_never(write)
+        return sum(conn.exec_driver_sql(sql, values).rowcount for sql, values in statements)
+
     def code(self, error: DBAPIError) -> str:
         return _name_of(error)
 
@@ -92,3 +137,148 @@ class SQLite(SQLiteSets, Dialect):
                 "the journal is not a write-ahead log; put the file on a file system that allows shared memory"
             )
         return found
+
+
+def _sqlite_delete(gone: Remove, rows: Rows) -> tuple[str, tuple[Any, ...]]:
+    if len(gone.table.key) == 1:
+        values = msgspec.json.encode([value for (value,) in rows]).decode()
+        return sets.delete_text(gone, "IN (SELECT value FROM json_each(?))"), (values,)
+    marks = ", ".join(sets.marks("?", gone.table.key) for _ in rows)
+    return sets.delete_text(gone, f"IN (VALUES {marks})"), _flat(rows)
+
+
+def _flat(rows: Rows) -> tuple[Any, ...]:
+    return tuple(value for row in rows for value in row)
+
+
+def _chunks(rows: Rows) -> Iterable[Rows]:
+    """Chunks of few sizes, so that their statements are prepared once."""
+    start = 0
+    for size in _CHUNKS:
+        while start + size <= len(rows):
+            yield rows[start : start + size]
+            start += size
+
+
+@cache
+def _sqlite_insert(new: Insert, count: int) -> str:
+    head, _, marks = sets.insert_text("INSERT", '"', "?", new).partition(" VALUES ")
+    return f"{head} VALUES {', '.join(marks for _ in range(count))}"
+
+
+def _sqlite_values(change: Change, count: int) -> str:
+    marks = ", ".join(f"({', '.join('?' for _ in sets.names_of(change))})" for _ in range(count))
+    named = ", ".join(f"column{n} AS {name}" for n, name in enumerate(sets.names_of(change), 1))
+    return f"(SELECT {named} FROM (VALUES {marks})) AS v"  # noqa: S608 - no input in it
+
+
+@cache
+def _sqlite_update(change: Change, count: int) -> str:
+    """It begins with its verb, or the driver would not tell how many rows it changed."""
+    return f"""
+        UPDATE {sets.full_name(change.table)} AS t SET {sets.assignments(change)}
+        FROM {_sqlite_values(change, count)} WHERE {sets.condition(change, "IS")}
+    """  # noqa: S608 - no input in it
+
+
+@cache
+def _sqlite_now(change: Change, count: int) -> str:
+    keys, where = ", ".join(f"t.{name}" for name in change.table.key), sets.is_now(change, "IS")
+    return f"""
+        SELECT {keys} FROM {sets.full_name(change.table)} AS t, {_sqlite_values(change, count)} WHERE {where}
+    """  # noqa: S608 - no input in it
+
+
+class FileDatabase(Database):
+    """An SQLite file. Writes run in one thread of this process, a whole transaction at a time; reads in another."""
+
+    def __init__(self, dialect: SQLite, engine: Engine, sockets: WakeSockets, clock: Clock) -> None:
+        self.dialect = dialect
+        self._engine = engine
+        self._sockets = sockets
+        self._clock = clock
+        self._writer = _Line(engine, "rota-sqlite-write")
+        self._reader = _Line(engine, "rota-sqlite-read")
+
+    async def read(self, work: Work[T]) -> T:
+        return await again(partial(self._reader.run, work), self.dialect, self._clock)
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._write(LOCK_S, work)
+
+    async def beat(self, work: Work[T]) -> T:
+        """Its statements commit by themselves, as on a server."""
+        return await again(partial(self._writer.run, work), self.dialect, self._clock)
+
+    async def exclusively(self, work: Work[T]) -> T:
+        return await self._write(EXCLUSIVE_S, work)
+
+    @property
+    def hears(self) -> bool:
+        return self._sockets.can_hear
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        self._sockets.listen(wake)
+
+    async def close(self) -> None:
+        self._sockets.close()
+        await self._reader.close()
+        await self._writer.close()
+        self._engine.dispose()
+
+    async def _write(self, patience_s: float, work: Work[T]) -> T:
+        return await again(
+            partial(self._writer.run, partial(self._transaction, patience_s, work)), self.dialect, self._clock
+        )
+
+    def _transaction(self, patience_s: float, work: Work[T], conn: Connection) -> T:
+        self._begin(conn, patience_s)
+        try:
+            result = work(conn)
+            conn.exec_driver_sql("COMMIT")
+        except BaseException:
+            taken_topics(conn)
+            if _raw(conn).in_transaction:
+                conn.exec_driver_sql("ROLLBACK")
+            raise
+        self._sockets.tell(taken_topics(conn))
+        return result
+
+    def _begin(self, conn: Connection, patience_s: float) -> None:
+        """Get the file. SQLite by itself would look again only after up to 0.1 s, and meanwhile another process may let
+        go of the file and take it many times."""
+        _raw(conn).execute("PRAGMA busy_timeout = 0")
+        try:
+            when_free(lambda: conn.exec_driver_sql("BEGIN IMMEDIATE"), patience_s, self._clock)
+        finally:
+            _raw(conn).execute(f"PRAGMA busy_timeout = {LOCK_S * 1000}")
+
+
+class _Line:
+    """A thread with a connection of its own."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._conn: Connection | None = None
+
+    async def run(self, work: Work[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_connection, work)
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown(wait=False)
+
+    def _with_connection(self, work: Work[T]) -> T:
+        if self._conn is None:
+            self._conn = self._engine.connect()
+        return work(self._conn)
+
+    def _disconnect(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+
+def _raw(conn: Connection) -> Any:
+    return conn.connection.dbapi_connection

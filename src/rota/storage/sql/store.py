@@ -26,8 +26,7 @@ from rota.storage.sql.rows import SqlRows
 from rota.transactions.alarms import note_alarms
 from rota.transactions.record import LOST, NAMED_MAX
 from rota.transactions.rows import Conflict
-from rota.transactions.transactor import Shortcuts
-from rota.transactions.tx import BLOCK, ProcessMemory, Tx
+from rota.transactions.tx import BLOCK, ProcessMemory, Shortcuts, Tx
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,8 +35,6 @@ log = structlog.get_logger()
 
 
 class SqlStore(Store):
-    """The durable truth in a SQL database."""
-
     def __init__(self, database: Database, *, actor: str, may_forget: bool = False) -> None:
         self.memory = ProcessMemory(actor, database.dialect.run_block_max)
         self._db = database
