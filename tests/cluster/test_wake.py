@@ -16,7 +16,7 @@ from rota.control import Control
 from rota.model.job import JobName
 from rota.model.states import RunState
 from rota.storage.sql.wake_sockets import WakeSockets
-from rota.storage.sql.word.sender import WordSender
+from rota.storage.sql.word import WordSender
 from rota.wiring import open_store
 from tests.cluster.processes import NodeProcess
 from tests.factories import MANUAL, a_definition

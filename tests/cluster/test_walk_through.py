@@ -23,7 +23,7 @@ from aiosmtpd.controller import Controller
 from rota.clock import SystemClock
 from rota.config import CoordinatorConfig
 from rota.control import Control
-from rota.coordinators.recipes.scheduler_entries import handover_key, read_peer, write_handover
+from rota.coordinators.recipes import handover_key, read_peer, write_handover
 from rota.core.placement.claim import limit
 from rota.model.cluster import Handover
 from rota.model.trigger import Cron

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete
 from rota.clock import SystemClock
 from rota.config import PlacementConfig
 from rota.control import Control, Finding
-from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, write_handover
+from rota.coordinators.recipes import handover_key, read_handover, write_handover
 from rota.core.define import Apply
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.loops.placer.claim import ClaimPlacer

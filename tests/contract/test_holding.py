@@ -18,10 +18,8 @@ from rota.model.plan import RunFilter
 from rota.model.states import JobState, RunState, SkipReason
 from rota.model.trigger import Every, Rule
 from rota.ports import Store
-from rota.transactions import hold as hold_module
-from rota.transactions.change import change
+from rota.transactions.change import change, hold, unhold
 from rota.transactions.fire import fire
-from rota.transactions.hold import unhold
 from tests.contract.conftest import Open
 from tests.factories import EVERY_SECOND, a_definition, a_due_job, allow, due_jobs, put, stored
 
@@ -41,7 +39,7 @@ async def fired(store: Store) -> int:
 async def test_a_held_job_does_not_fire_though_a_node_has_seen_that_it_is_due(store: Store) -> None:
     job = await a_due_job(store)
     assert await pending(store) == {job.id}
-    await hold_module.hold(store)
+    await hold(store)
     assert await pending(store) == set()
     done = await store.transact(fire, [job.id], Fire())
     assert done.plan.is_empty
@@ -57,9 +55,9 @@ async def test_a_scope_holds_its_own_jobs_and_no_others(store: Store) -> None:
     sibling = await a_due_job(store, tenant="acme", project="web")
     namesake = await a_due_job(store, tenant="other", project="etl")
     ids = [own.id, sibling.id, namesake.id]
-    await hold_module.hold(store, "acme", "etl")
+    await hold(store, "acme", "etl")
     assert await pending(store) == {sibling.id, namesake.id}
-    await hold_module.hold(store, "acme")
+    await hold(store, "acme")
     assert await pending(store) == {namesake.id}
     assert {run.job_id for run in (await store.transact(fire, ids, Fire())).runs} == {namesake.id}
     assert await store.transact(unhold, "acme")
@@ -72,12 +70,12 @@ async def test_a_scope_holds_its_own_jobs_and_no_others(store: Store) -> None:
 async def test_a_hold_lasts_and_is_seen_by_others_with_who_and_when(another: Open) -> None:
     first, second = await another(), await another()
     before = await first.now()
-    await hold_module.hold(first, "acme")
-    await hold_module.hold(first, "acme")
-    (hold,) = await second.holds()
-    assert (hold.tenant, hold.project, hold.actor) == ("acme", "", "test")
-    assert hold.held_at is not None
-    assert before - timedelta(seconds=1) <= hold.held_at <= await first.now()
+    await hold(first, "acme")
+    await hold(first, "acme")
+    (held,) = await second.holds()
+    assert (held.tenant, held.project, held.actor) == ("acme", "", "test")
+    assert held.held_at is not None
+    assert before - timedelta(seconds=1) <= held.held_at <= await first.now()
     assert [it.kind for it in await second.events()] == ["cluster.paused"]
     assert await second.transact(unhold, "acme")
     assert await first.holds() == ()
@@ -90,7 +88,7 @@ async def test_when_a_hold_returns_nothing_fires_any_more(another: Open) -> None
         jobs = await due_jobs(firing, 60, rule=EVERY_SECOND, overlap=allow(10**6))
         under_way = asyncio.ensure_future(firing.transact(fire, [job.id for job in jobs], Fire()))
         await asyncio.sleep(0.002 * turn)
-        await hold_module.hold(holding)
+        await hold(holding)
         there = await fired(holding)
         await under_way
         assert await fired(holding) == there
@@ -105,7 +103,7 @@ async def late(store: Store, misfire: Misfire, rule: Rule | None = None) -> Job:
 
 
 async def test_slots_of_the_pause_follow_the_misfire_policy_afterwards(store: Store) -> None:
-    await hold_module.hold(store)
+    await hold(store)
     skips, once = await late(store, SKIP), await late(store, ONCE)
     await store.transact(fire, [skips.id, once.id], Fire())
     assert await fired(store) == 0
@@ -122,7 +120,7 @@ async def apply(store: Store, definition: Definition) -> None:
 
 async def test_a_change_of_a_held_job_fires_nothing_and_its_slot_is_owed_later(store: Store) -> None:
     job = await late(store, ONCE, EVERY_MINUTE)
-    await hold_module.hold(store)
+    await hold(store)
     titled = msgspec.structs.replace(job.definition, title="new")
     async with asyncio.timeout(20):
         await apply(store, titled)
@@ -149,7 +147,7 @@ async def test_a_held_job_can_be_paused_deleted_and_triggered(store: Store) -> N
 
 
 async def test_a_new_job_of_a_held_scope_waits(store: Store) -> None:
-    await hold_module.hold(store, "acme")
+    await hold(store, "acme")
     definition = a_definition(rule=EVERY_SECOND, tenant="acme", overlap=allow())
     await store.transact(change, [definition.full_name], Apply(definitions=(definition,)))
     job = await stored(store, definition)

@@ -27,7 +27,7 @@ from rota.model.plan import Facts, Plan
 from rota.model.records import job_of
 from rota.model.states import JobState
 from rota.ports import Store
-from rota.storage.sql.postgresql import finish as outright
+from rota.storage.sql import postgresql as outright
 from rota.storage.sql.rows import SqlRows
 from rota.transactions import change as change_module
 from rota.transactions import decide as decide_module

@@ -19,8 +19,8 @@ from rota.model.cluster import Drain
 from rota.model.dispatch import Round
 from rota.model.work import GLOBAL, Limit, Rate
 from rota.ports import Store
-from rota.storage.sql.postgresql import round as unlocked
-from rota.storage.sql.postgresql.round import UnlockedRound
+from rota.storage.sql import postgresql as unlocked
+from rota.storage.sql.postgresql import UnlockedRound
 from rota.transactions.assign import assign
 from rota.transactions.cancel import cancel
 from rota.transactions.finish import finish

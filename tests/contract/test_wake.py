@@ -15,11 +15,11 @@ import pytest
 from rota.clock import SystemClock
 from rota.control import Control
 from rota.ports import Store
-from rota.storage.sql.postgresql.listen import MISSED
+from rota.storage.sql.postgresql import MISSED
 from rota.storage.sql.rows import SqlRows
 from rota.storage.sql.store import SqlStore
 from rota.storage.sql.wake_sockets import WakeSockets
-from rota.storage.sql.word.sender import WordSender
+from rota.storage.sql.word import WordSender
 from rota.transactions.rows import Conflict
 from rota.transactions.tx import Tx
 from tests.contract.conftest import PATIENT_S, Open

@@ -28,7 +28,7 @@ from rota.config import load, unknown_variables
 from rota.core.time.cron import parse
 from rota.definitions.yaml import read_yaml
 from rota.execution.kinds.registry import KINDS
-from rota.storage.sql.store_url import read_store_url
+from rota.storage.sql.connect import read_store_url
 from tests.e2e.pages import ROOT, Block
 
 TODAY = date(2026, 11, 16)

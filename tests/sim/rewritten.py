@@ -59,7 +59,7 @@ TRIED = {
     ),
     "loops.placer.session_keeper: SessionKeeper._lose: without `self.session = None`": SEEN,
     "core.placement.claim: gives: `not facts.automatic` without `not`": QUICKLY,
-    "coordinators.recipes.queue: Queue.take: without `gone[key] = fence`": Fate(
+    "coordinators.recipes: Queue.take: without `gone[key] = fence`": Fate(
         test=f"{BUILT}::test_nobody_keeps_in_hand_what_is_done_already",
         reason="placement has no queue",
     ),
@@ -80,7 +80,7 @@ TRIED = {
         reason="only people are told the range",
     ),
     "loops.placer.session_keeper: SessionKeeper._attend: if not `self.session is None`": SEEN,
-    "coordinators.recipes.notice: notify: without `await coordinator.put(f'{NOTICE}/{topic}', clock.token())`": Fate(
+    "coordinators.recipes: notify: without `await coordinator.put(f'{NOTICE}/{topic}', clock.token())`": Fate(
         test=f"{BUILT}::test_a_notice_wakes_whoever_listens_to_its_topic",
         reason="a lost notice costs the time until the next look, and nothing else",
     ),

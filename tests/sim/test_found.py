@@ -10,7 +10,7 @@ import pytest
 
 from rota.config import LeaseConfig, PlacementConfig
 from rota.coordinators.memory import MemoryCoordinator
-from rota.coordinators.recipes.scheduler_entries import handover_key, write_handover
+from rota.coordinators.recipes import handover_key, write_handover
 from rota.core.dispatch.board import Rounds
 from rota.errors import CommitUnknown
 from rota.loops.identity import Identity

@@ -8,8 +8,7 @@ from typing import Any
 
 from rota.config import PlacementConfig
 from rota.coordinators.memory import MemoryCoordinator
-from rota.coordinators.recipes.notice import notify
-from rota.coordinators.recipes.scheduler_entries import read_peer
+from rota.coordinators.recipes import notify, read_peer
 from rota.core.define import Delete
 from rota.loops.placer.claim import ClaimPlacer, read_limit
 from rota.loops.placer.cluster_view import ClusterView

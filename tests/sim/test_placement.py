@@ -13,7 +13,7 @@ import pytest
 
 from rota.config import PlacementConfig, SchedulerConfig
 from rota.coordinators.memory import MemoryCoordinator
-from rota.coordinators.recipes.notice import notify
+from rota.coordinators.recipes import notify
 from rota.loops.placer.claim import ClaimPlacer
 from rota.loops.placer.participation import Participation, participate
 from rota.loops.placer.scope import ScopePlacer

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rota.control.patience import Family
 from rota.control.survey import ClusterSurvey
 from rota.control.values import Shape, fields_of, iso
-from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, write_handover
+from rota.coordinators.recipes import handover_key, read_handover, write_handover
 from rota.core.cluster import ClusterFacts, Rebalance, Shift, claim_objections, idlest, rebalance
 from rota.core.findings import Finding
 from rota.errors import InvalidInput, NotFound, Refused
@@ -17,7 +17,7 @@ from rota.model.cluster import Drain, Handover, Hold, Peer, Placement, Role
 from rota.model.folders import JOBS
 from rota.model.job import Job, JobName
 from rota.model.plan import JobFilter
-from rota.transactions.hold import hold, unhold
+from rota.transactions.change import hold, unhold
 from rota.transactions.members import undrain
 
 LOOK_S = 0.25

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from rota.control.survey import ClusterSurvey
-from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, read_repairs, write_handover
+from rota.coordinators.recipes import handover_key, read_handover, read_repairs, write_handover
 from rota.core.cluster import ClusterFacts, stale_handovers
 from rota.core.doctor import Health, Stuck, examine, lasting, suspects
 from rota.core.explain import explain

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rota.control.patience import Family
-from rota.coordinators.recipes.election import LEADER
-from rota.coordinators.recipes.notice import notify
-from rota.coordinators.recipes.scheduler_entries import read_handover, read_member, read_peer, read_plan
+from rota.coordinators.recipes import LEADER, notify, read_handover, read_member, read_peer, read_plan
 from rota.core.cluster import ClusterFacts
 from rota.core.placement.scope import owner_of
 from rota.errors import Refused

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from rota.coordinators.recipes.election import LEADER
-from rota.coordinators.recipes.scheduler_entries import read_member, read_plan
+from rota.coordinators.recipes import LEADER, read_member, read_plan
 from rota.core.placement.beat import lock_key, tick_of
 from rota.core.placement.layout import wrong
 from rota.loops.placer.claim import ClaimPlacer

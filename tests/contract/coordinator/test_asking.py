@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rota.clock import SystemClock
 from rota.control import Control
-from rota.coordinators.recipes.scheduler_entries import read_handover
+from rota.coordinators.recipes import read_handover
 from rota.core.define import Apply
 from rota.model.cluster import Handover, Peer, Placement
 from rota.model.value import encode

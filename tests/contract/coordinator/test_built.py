@@ -6,10 +6,7 @@ import asyncio
 import time
 
 from rota.clock import SystemClock
-from rota.coordinators.recipes.election import LEADER, Election
-from rota.coordinators.recipes.lock import Lock
-from rota.coordinators.recipes.notice import notify, on_notice
-from rota.coordinators.recipes.queue import Queue
+from rota.coordinators.recipes import LEADER, Election, Lock, Queue, notify, on_notice
 from rota.ports import Coordinator
 from tests.contract.coordinator.conftest import DRIFT_S, TTL_S, Clients, in_a_session
 from tests.contract.coordinator.test_listen import Ear

@@ -18,7 +18,7 @@ from rota.clock import SystemClock
 from rota.coordinators.etcd import coordinator, gateway
 from rota.coordinators.etcd.coordinator import EtcdCoordinator
 from rota.coordinators.etcd.wire import Range, Ranged
-from rota.coordinators.recipes.election import LEADER, Election
+from rota.coordinators.recipes import LEADER, Election
 from rota.errors import CoordinatorRefused, CoordinatorUnavailable, InvalidInput, SessionLost
 from tests.conftest import installed
 from tests.contract.coordinator.test_listen import Ear

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from structlog.testing import capture_logs
 
 from rota.clock import SystemClock
-from rota.coordinators.recipes.election import LEADER, Election
+from rota.coordinators.recipes import LEADER, Election
 from rota.coordinators.zookeeper.coordinator import ZooKeeperCoordinator
 from rota.errors import CoordinatorRefused, CoordinatorUnavailable, InvalidInput, SessionLost
 from tests.conftest import installed

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from rota.clock import SystemClock
 from rota.coordinators.memory import MemoryCoordinator
-from rota.coordinators.recipes.scheduler_entries import read_peer
+from rota.coordinators.recipes import read_peer
 from rota.errors import CoordinatorUnavailable, SessionLost
 from rota.loops.loop import Loop
 from rota.loops.placer.session_keeper import SessionKeeper

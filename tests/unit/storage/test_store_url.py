@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rota.errors import InvalidInput
-from rota.storage.sql.store_url import read_store_url, tls_of
+from rota.storage.sql.connect import read_store_url, tls_of
 
 
 def tls(url: str) -> ssl.SSLContext | None:

@@ -10,11 +10,19 @@ import pytest
 
 from rota.clock import SystemClock
 from rota.model.records import to_us
-from rota.storage.sql.word import listener as listening
-from rota.storage.sql.word import sender as sending
-from rota.storage.sql.word.listener import PER_S, WordListener, bound
-from rota.storage.sql.word.sender import Addresses, WordSender
-from rota.storage.sql.word.signing import FRESH_US, LENGTH, REMEMBERED_MAX, Judge, signed
+from rota.storage.sql import word
+from rota.storage.sql.word import (
+    FRESH_US,
+    LENGTH,
+    PER_S,
+    REMEMBERED_MAX,
+    Addresses,
+    Judge,
+    WordListener,
+    WordSender,
+    bound,
+    signed,
+)
 
 KEY, OTHER = b"k" * 16, b"o" * 16
 NOW_US = 1_800_000_000_000_000
@@ -105,7 +113,7 @@ async def test_a_good_word_wakes(node: Node) -> None:
 
 
 async def test_many_good_words_wake_few_times(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "GAP_S", 0.5)
+    monkeypatch.setattr(word, "WAKE_GAP_S", 0.5)
     begin = now_us()
     say(node, *(signed(KEY, begin + n) for n in range(100)))
     await node.is_woken()
@@ -132,7 +140,7 @@ async def test_a_flood_of_forged_words_wakes_nobody_and_is_read_only_in_part(nod
 async def test_after_so_many_words_a_node_reads_none_until_the_next_second(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "PER_S", 10)
+    monkeypatch.setattr(word, "PER_S", 10)
     say(node, *(signed(OTHER, now_us()) for _ in range(30)))
     async with asyncio.timeout(PATIENT_S):
         while node.listener._left:
@@ -232,7 +240,7 @@ async def test_without_a_key_nothing_is_sent(node: Node) -> None:
 
 
 async def test_a_commit_wakes_a_bounded_number_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "TOLD_MAX", 2)
+    monkeypatch.setattr(word, "TOLD_MAX", 2)
     nodes = [Node() for _ in range(4)]
     sender = WordSender(Registry(*nodes), SystemClock())
     sender.tell(["dispatch"])

@@ -14,8 +14,7 @@ from datetime import datetime
 import structlog
 
 from rota.config import PlacementConfig
-from rota.coordinators.recipes.notice import on_notice
-from rota.coordinators.recipes.scheduler_entries import handover_key, read_handover, write_handover
+from rota.coordinators.recipes import handover_key, on_notice, read_handover, write_handover
 from rota.core.placement.claim import Order, Sweep, gives, limit, sweep
 from rota.core.placement.layout import is_job
 from rota.errors import CoordinatorError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from rota.coordinators.recipes.scheduler_entries import read_member
+from rota.coordinators.recipes import read_member
 from rota.core.placement.layout import is_job
 from rota.model.cluster import Drain, Peer, Role
 from rota.model.folders import JOBS, LIVE

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import structlog
 
-from rota.coordinators.recipes.notice import notify
-from rota.coordinators.recipes.scheduler_entries import repairs_key, write_repairs
+from rota.coordinators.recipes import notify, repairs_key, write_repairs
 from rota.core.doctor import REPAIRS_KEPT
 from rota.core.placement.layout import Wrong, wrong
 from rota.loops.loop import Loop

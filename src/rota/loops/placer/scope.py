@@ -15,9 +15,7 @@ from datetime import datetime
 import structlog
 
 from rota.config import PlacementConfig
-from rota.coordinators.recipes.election import Election
-from rota.coordinators.recipes.notice import on_notice
-from rota.coordinators.recipes.scheduler_entries import read_plan
+from rota.coordinators.recipes import Election, on_notice, read_plan
 from rota.core.placement.scope import needs_plan, next_epoch, owner_of, plan
 from rota.loops.loop import Loop
 from rota.loops.placer.cluster_view import ClusterView

@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from rota.coordinators.recipes.notice import put_lasting
-from rota.coordinators.recipes.scheduler_entries import read_member
+from rota.coordinators.recipes import put_lasting, read_member
 from rota.loops.loop import Loop
 from rota.loops.signals import Signals
 from rota.model.cluster import Peer

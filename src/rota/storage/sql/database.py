@@ -29,11 +29,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from rota.errors import CommitUnknown, StoreDenied, StoreError, StoreFault, StoreUnavailable
 from rota.ports import Clock
 from rota.storage.sql.dialect import LOCK_S, STATEMENT_S, Dialect, taken_topics
-from rota.storage.sql.postgresql.listen import NotificationListener
+from rota.storage.sql.postgresql import NotificationListener
 from rota.storage.sql.servers import Servers
-from rota.storage.sql.word.listener import WordListener, bound
-from rota.storage.sql.word.registry import made_key, read_addresses
-from rota.storage.sql.word.sender import Addresses, WordSender
+from rota.storage.sql.word import Addresses, WordListener, WordSender, bound, made_key, read_addresses
 from rota.transactions.rows import Conflict
 
 if TYPE_CHECKING:

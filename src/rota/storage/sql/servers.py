@@ -32,7 +32,7 @@ class NotServed(ConnectionError):
     """No server of the URL takes writes now."""
 
 
-class Look(NamedTuple):
+class ServerLook(NamedTuple):
     """What a server says of itself. A store that has no tables yet has no generation."""
 
     takes_writes: bool
@@ -60,12 +60,12 @@ class PostgreSQLDriver:
 
         return await asyncpg.connect(**settings)
 
-    async def look(self, conn: Any) -> Look:
+    async def look(self, conn: Any) -> ServerLook:
         in_recovery, is_read_only, table = await conn.fetchrow(_PG_STANDING)
         if in_recovery or is_read_only:
-            return Look(False, why="it is a standby" if in_recovery else "it takes no writes")
+            return ServerLook(False, why="it is a standby" if in_recovery else "it takes no writes")
         if table is None:
-            return Look(True)
+            return ServerLook(True)
         history = await self._history(conn, table)
 
         async def run(statement: str) -> Rows:
@@ -73,9 +73,9 @@ class PostgreSQLDriver:
 
         known: dict[str, str] = dict(await run(KNOWN))
         if _is_settled(known, history):
-            return Look(True, _generation(known))
+            return ServerLook(True, _generation(known))
         async with conn.transaction():
-            return Look(True, await run_through_async(adopted(history, now=_PG_NOW), run))
+            return ServerLook(True, await run_through_async(adopted(history, now=_PG_NOW), run))
 
     async def _history(self, conn: Any, table: int) -> str:
         """Nothing where the server does not tell, as some that are rented do not."""
@@ -129,7 +129,7 @@ class MySQLDriver:
             await cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         return conn
 
-    async def look(self, conn: Any) -> Look:
+    async def look(self, conn: Any) -> ServerLook:
         async def run(statement: str) -> Rows:
             async with conn.cursor() as cursor:
                 await cursor.execute(statement)
@@ -137,24 +137,24 @@ class MySQLDriver:
 
         facts: dict[str, str] = dict(await run(_MYSQL_FACTS))
         if facts.get("read_only", "OFF") == "ON":
-            return Look(False, why="it takes no writes")
+            return ServerLook(False, why="it takes no writes")
         history = facts.get("server_uid") or facts.get("server_uuid") or ""
         if facts.get("wsrep_on") == "ON":
             galera: dict[str, str] = dict(await run(_GALERA_FACTS))
             if (galera.get("wsrep_ready"), galera.get("wsrep_cluster_status")) != ("ON", "Primary"):
-                return Look(False, why="it is not in the primary component of its cluster")
+                return ServerLook(False, why="it is not in the primary component of its cluster")
             history = f"galera/{galera['wsrep_cluster_state_uuid']}"
             await run("SET SESSION wsrep_sync_wait = 7")  # nothing is read that lags behind what others committed
             self._dialect.certifies = True
         if not (await run(_MYSQL_TABLE))[0][0]:
-            return Look(True)
+            return ServerLook(True)
         known: dict[str, str] = dict(await run(KNOWN))
         await conn.rollback()
         if _is_settled(known, history):
-            return Look(True, _generation(known))
+            return ServerLook(True, _generation(known))
         generation = await run_through_async(adopted(history, now=_MYSQL_NOW), run)
         await conn.commit()
-        return Look(True, generation)
+        return ServerLook(True, generation)
 
     def is_away(self, error: Exception) -> bool:
         import asyncmy
@@ -213,7 +213,7 @@ class Servers:
             return conn
         raise refusal or NotServed("; ".join(problems))
 
-    async def _asked(self, host: tuple[str, int], settings: Mapping[str, Any]) -> tuple[Any, Look]:
+    async def _asked(self, host: tuple[str, int], settings: Mapping[str, Any]) -> tuple[Any, ServerLook]:
         """Look at a server. Whoever connects may have less time than one silent server takes (a renewal has), and is
         cancelled before it comes to the next one: so the next attempt must begin elsewhere."""
         try:
@@ -223,7 +223,7 @@ class Servers:
             self._hosts.append(host)
             raise
 
-    async def _looked(self, host: tuple[str, int], settings: Mapping[str, Any]) -> tuple[Any, Look]:
+    async def _looked(self, host: tuple[str, int], settings: Mapping[str, Any]) -> tuple[Any, ServerLook]:
         async with asyncio.timeout(ALONE_S if len(self._hosts) == 1 else HOST_S):
             conn = await self._driver.open({**settings, "host": host[0] or None, "port": host[1]})
             try:
@@ -232,7 +232,7 @@ class Servers:
                 self._driver.end(conn)
                 raise
 
-    async def _unfit(self, host: tuple[str, int], look: Look, settings: Mapping[str, Any]) -> str:
+    async def _unfit(self, host: tuple[str, int], look: ServerLook, settings: Mapping[str, Any]) -> str:
         if not look.takes_writes:
             return look.why
         if look.generation is None:
@@ -255,7 +255,7 @@ class Servers:
                     found.append(look.generation)
         return max(found, default=None)
 
-    def _heed(self, host: tuple[str, int], conn: Any, look: Look) -> None:
+    def _heed(self, host: tuple[str, int], conn: Any, look: ServerLook) -> None:
         if self._serving != host:
             log.warning("store.server_changed", server=_name(host), was=_name(self._serving))
             self._serving = host

@@ -18,8 +18,7 @@ from rota.storage.sql.database import Database
 from rota.storage.sql.dialect import Dialect
 from rota.storage.sql.history import Rows, raised, run_through
 from rota.storage.sql.migrate import check_schema, is_current, migrate
-from rota.storage.sql.postgresql.finish import end_items
-from rota.storage.sql.postgresql.round import UnlockedRound
+from rota.storage.sql.postgresql import UnlockedRound, end_items
 from rota.storage.sql.questions import SqlQuestions
 from rota.storage.sql.receipts import LostRecords, Receipts, lost_of
 from rota.storage.sql.rows import SqlRows

@@ -1,1 +1,0 @@
-"""What is built on the coordinator port: locks, elections, notices."""

@@ -1,0 +1,258 @@
+"""What only PostgreSQL can do. A test holds its statements to the plain functions of `transactions/`.
+
+**A round without the lock**, in two statements: look, decide, and write if nothing has changed. Who made the last round
+knows what runs. As long as the dispatch row still names it, with the same epoch, round and number of changes, nobody
+else has given out a seat, set a limit or taken a node away. So the write compares that row and does all or nothing;
+whoever took the lock meanwhile has changed the row. A round that cannot be made so is made under the lock, as the first
+of a node always is.
+
+**Final ends of items of assignments** in one statement, which commits by itself. Most ends need nothing else: no run to
+move, nothing to try again, nobody to tell. What `transactions/finish.py` does in a lock, its check and three writes is
+one round trip here. The row of the queue decides: whoever deletes it has ended the item, and it is deleted only while
+it is that attempt's. The other parts take all they write from what the DELETE returns: a second join with the values
+would be planned for one row, and made for hundreds.
+
+**Listening** to what it notifies. A connection that is lost is made again, for as long as it takes: a notice that was
+missed costs time, nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import DBAPIError
+
+from rota.model import tables
+from rota.model.dispatch import Draft, ItemEnd, Seen, TargetRow
+from rota.model.records import clean
+from rota.model.value import decode, encode
+from rota.ports import Clock
+from rota.storage.sql.receipts import receipts_of
+from rota.storage.sql.rows import SqlRows
+from rota.storage.sql.sets import array_text
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+_ITEMS_ARE_GONE = "22012"
+"""The code of a division by zero, with which the statement undoes itself."""
+
+
+class UnlockedRound:
+    """How such a round is read and written."""
+
+    takes_over = False
+
+    def look(self, tx: Any) -> Seen:
+        """Read the clock, the dispatch row, what arrived and who may be given something, all at one instant."""
+        row = _rows(tx).conn.exec_driver_sql(_LOOK).one()
+        arrivals = zip(row.ids or (), row.kinds or (), row.data or (), strict=True)
+        nodes = decode(row.targets or "[]", list[tuple[int, str, str, int, int]])
+        return Seen(
+            holder=row.holder,
+            epoch=row.epoch,
+            round=row.round,
+            changes=row.changes,
+            next_us=row.next_at,
+            arrivals=sorted(arrivals),
+            now_us=int(row.now),
+            targets=[TargetRow(*node) for node in nodes],
+        )
+
+    def targets(self, tx: Any, seen: Seen) -> tuple[int, Sequence[TargetRow]]:
+        return seen.now_us, seen.targets
+
+    def write(self, tx: Any, seen: Seen, draft: Draft) -> Collection[int] | None:
+        """Nothing is written if the dispatch row has changed, or if an item is no longer ready."""
+        given, grants = draft.plan.given, draft.grants
+        parameters = (
+            seen.holder,
+            seen.epoch,
+            seen.changes,
+            draft.number,
+            draft.plan.next_us,
+            seen.round,
+            array_text(id_ for id_, _, _ in seen.arrivals),
+            draft.now_us,
+            array_text(grants),
+            array_text(encode(grant.items) for grant in grants.values()),
+            array_text(it.ready.item_id for it in given),
+            array_text(it.ready.attempt for it in given),
+            array_text(it.node_id for it in given),
+            len(given),
+            array_text(f"node:{node_id}" for node_id in grants if node_id != seen.holder),
+        )
+        rows = _rows(tx)
+        rows.is_sent = True
+        try:
+            is_written = bool(rows.conn.exec_driver_sql(_WRITE, parameters).scalar())
+        except DBAPIError as error:
+            if rows.dialect.code(error) == _ITEMS_ARE_GONE:
+                return None
+            raise
+        return {it.ready.item_id for it in given} if is_written else None
+
+
+def _rows(tx: Any) -> SqlRows:
+    assert isinstance(tx.rows, SqlRows)
+    return tx.rows
+
+
+_NOW = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
+
+_LOOK = f"""
+    SELECT {_NOW} AS now, d.holder, d.epoch, d.round, d.changes, d.next_at, a.ids, a.kinds, a.data,
+        (
+            SELECT json_agg(json_build_array(n.id, n.name, n.joined, l.busy, l.until_at))
+            FROM rota_node AS n JOIN rota_lease AS l ON l.node_id = n.id
+            WHERE l.until_at > {_NOW} AND l.fenced = 0 AND n.state = 'online'
+            AND NOT EXISTS (
+                SELECT FROM rota_drained AS r WHERE r.name = n.name AND (r.roles IS NULL OR r.roles LIKE '%executor%')
+            )
+        )::text AS targets
+    FROM rota_dispatch AS d
+    CROSS JOIN (SELECT array_agg(id) AS ids, array_agg(kind) AS kinds, array_agg(data) AS data FROM rota_arrival) AS a
+    WHERE d.id = 1
+"""  # noqa: S608 - no input in it
+
+_WRITE = """
+    WITH mine AS (
+        UPDATE rota_dispatch SET round = $4, next_at = $5
+        WHERE id = 1 AND holder = $1 AND epoch = $2 AND changes = $3 AND round = $6
+        RETURNING id
+    ), emptied AS (
+        DELETE FROM rota_arrival
+        WHERE id = ANY((SELECT $7::text::bigint[])::bigint[]) AND EXISTS (SELECT FROM mine)
+    ), granted AS (
+        INSERT INTO rota_grant (node_id, round, at, holder, data)
+        SELECT v.node_id, $4, $8, $1, v.data FROM unnest($9::text::bigint[], $10::text::text[]) AS v(node_id, data)
+        WHERE EXISTS (SELECT FROM mine)
+    ), given AS (
+        UPDATE rota_queue AS t
+        SET state = 'assigned', attempt = t.attempt + 1, node_id = v.node_id, round = $4, assigned_at = $8
+        FROM unnest($11::text::bigint[], $12::text::integer[], $13::text::bigint[]) AS v(item_id, attempt, node_id)
+        WHERE t.item_id = v.item_id AND t.attempt = v.attempt AND t.state = 'ready' AND EXISTS (SELECT FROM mine)
+        RETURNING t.item_id
+    ), counted AS (
+        SELECT (SELECT count(*) FROM mine) AS mine, (SELECT count(*) FROM given) AS given
+    )
+    SELECT mine / (mine = 0 OR given = $14)::integer,
+        (SELECT count(pg_notify('rota', topic)) FROM unnest($15::text::text[]) AS topic)
+    FROM counted
+"""
+
+
+def end_items(tx: Any, ends: Sequence[ItemEnd]) -> set[int]:
+    """Write them; returns the items that were ended, the others came too late."""
+    rows = tx.rows
+    assert isinstance(rows, SqlRows)
+    columns = zip(*(_row(end) for end in ends), strict=True)
+    arrival_id = next(tx.ids("row", 1))
+    rows.is_sent = True
+    found = rows.conn.exec_driver_sql(_END, (*map(array_text, columns), arrival_id)).all()
+    tx.now_us = int(found[0].now)
+    ended = {row.item_id for row in found}
+    rows.receipts.extend(receipts_of(tables.ATTEMPT, [(it.item_id, it.attempt) for it in ends if it.item_id in ended]))
+    return ended
+
+
+def _row(end: ItemEnd) -> tuple[Any, ...]:
+    what = (end.item_id, end.attempt, str(end.state), end.result, clean(end.message), str(end.outcome), end.code)
+    return *what, end.node, end.round, end.assigned_us, end.started_us, end.log_bytes
+
+
+_END = """
+    WITH moment AS MATERIALIZED (
+        SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now
+    ), over AS MATERIALIZED (
+        SELECT * FROM unnest(
+            $1::text::bigint[], $2::text::integer[], $3::text::text[], $4::text::text[], $5::text::text[],
+            $6::text::text[], $7::text::integer[], $8::text::text[], $9::text::bigint[], $10::text::bigint[],
+            $11::text::bigint[], $12::text::bigint[]
+        ) AS v(item_id, attempt, state, result, message, outcome, code, node, round, assigned_at, started_at, log_bytes)
+    ), gone AS (
+        DELETE FROM rota_queue AS q USING over
+        WHERE q.item_id = over.item_id AND q.attempt = over.attempt AND q.state <> 'ready'
+        AND q.round IS NOT DISTINCT FROM coalesce(over.round, q.round)
+        RETURNING over.*
+    ), ended AS (
+        UPDATE rota_item AS i SET state = gone.state, ended_at = now, result = gone.result, message = gone.message
+        FROM gone, moment WHERE i.id = gone.item_id
+    ), noted AS (
+        INSERT INTO rota_attempt
+            (item_id, attempt, node, round, assigned_at, started_at, ended_at, outcome, code, message, log_bytes)
+        SELECT item_id, attempt, node, round, assigned_at, started_at, now, outcome, code, message, log_bytes
+        FROM gone, moment
+    ), told AS (
+        INSERT INTO rota_arrival (id, at, kind, data)
+        SELECT $13, min(now), 'ended', '[' || string_agg(item_id::text, ',') || ']' FROM gone, moment
+        HAVING count(*) > 0
+    )
+    SELECT now, item_id, (SELECT pg_notify('rota', 'seats')) FROM moment LEFT JOIN gone ON true
+"""
+
+
+CHANNEL = "rota"
+CHECK_S = 15.0
+"""How often a silent connection is asked whether it is still there."""
+ANSWER_S = 5.0
+"""How long its answer may take."""
+MISSED = ("dispatch", "jobs", "entry:")
+"""What to wake for when nobody knows what was said."""
+BACKOFF_S = 0.1
+BACKOFF_S_MAX = 0.5
+
+
+class NotificationListener:
+    """One connection that listens for all who want to hear, from when it is made until it is closed."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._wakes: list[Callable[[str], None]] = []
+        self._pause_s = BACKOFF_S
+        self._task = asyncio.get_running_loop().create_task(self._listen())
+
+    def add(self, wake: Callable[[str], None]) -> None:
+        self._wakes.append(wake)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._hear()
+            except Exception:  # noqa: BLE001 - whatever a server says while it starts or recovers, it is asked again
+                await self._clock.sleep(self._pause_s * (0.5 + self._clock.chance()))
+                self._pause_s = min(self._pause_s * 2, BACKOFF_S_MAX)
+
+    async def _hear(self) -> None:
+        async with self._engine.connect() as conn:
+            try:
+                raw: Any = (await conn.get_raw_connection()).driver_connection
+                lost = asyncio.Event()
+                raw.add_termination_listener(lambda _connection: lost.set())
+                await raw.add_listener(CHANNEL, self._heard)
+                self._pause_s = BACKOFF_S
+                for topic in MISSED:  # whatever was said before is lost
+                    self._wake(topic)
+                while True:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(CHECK_S):
+                            await lost.wait()
+                    async with asyncio.timeout(ANSWER_S):
+                        await conn.exec_driver_sql("SELECT 1")
+            finally:
+                await conn.invalidate()
+
+    def _wake(self, topic: str) -> None:
+        for wake in self._wakes:
+            wake(topic)
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, topic: str) -> None:
+        self._wake(topic)

@@ -1,1 +1,0 @@
-"""The word that wakes the nodes of a cluster whose database tells nothing by itself (MySQL, MariaDB)."""
