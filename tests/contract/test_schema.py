@@ -21,9 +21,8 @@ from rota.model.job import Task
 from rota.model.tables import TABLES
 from rota.storage.sql import connect as connect_module
 from rota.storage.sql import schema
-from rota.storage.sql.migrate import VERSIONS
 from rota.storage.sql.migrations import versions
-from rota.storage.sql.store import SqlStore
+from rota.storage.sql.store import VERSIONS, SqlStore
 from rota.transactions.change import change
 from rota.transactions.finish import finish
 from rota.transactions.fire import fire

@@ -7,12 +7,14 @@ A *claim* is an entry that lives no longer than the session that made it; all ot
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from rota.errors import InvalidInput
 from rota.model.value import Value
 
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,3}", re.ASCII)
+V = TypeVar("V")
 VALUE_MAX = 900_000
 """How many bytes a value may have: ZooKeeper and etcd take no more than about a million."""
 
@@ -53,3 +55,19 @@ def check_entries(values: Mapping[str, str]) -> None:
     for value in values.values():
         if len(value.encode()) > VALUE_MAX:
             raise InvalidInput.of("value", f"longer than {VALUE_MAX} bytes")
+
+
+def batches(
+    whole: Mapping[str, V], size_of: Callable[[V], int], *, keys_max: int, size_max: int
+) -> Iterator[Mapping[str, V]]:
+    """Cut values into what one transaction of a coordinator takes; one value that is too large for that has its own."""
+    batch: dict[str, V] = {}
+    size = 0
+    for key, value in whole.items():
+        if batch and (len(batch) == keys_max or size + size_of(value) > size_max):
+            yield batch
+            batch, size = {}, 0
+        batch[key] = value
+        size += size_of(value)
+    if batch:
+        yield batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from ipaddress import ip_address
 
 from rota.model.value import Value
 
@@ -111,3 +112,11 @@ class PingAnswer(Value, frozen=True, kw_only=True):
 
     node: str
     id: int | None = None
+
+
+def is_this_host(name: str) -> bool:
+    """Whether a name or address leads nowhere else. No name is the one that programs take by themselves."""
+    try:
+        return ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return name in ("", "localhost")

@@ -31,7 +31,8 @@ def reads(
             try:
                 return make(row)
             except (msgspec.MsgspecError, ValueError, KeyError) as fault:  # of an encoded column; of a column of words
-                raise Unreadable(f"{kind} {name(row)}", _reason(fault)) from None
+                reason = f"unknown word {fault}" if isinstance(fault, KeyError) else str(fault)
+                raise Unreadable(f"{kind} {name(row)}", reason) from None
 
         return made
 
@@ -64,7 +65,3 @@ class Readings:
         if fault.record not in self.unread and len(self.unread) < TOLD_MAX:
             self.unread[fault.record] = fault.reason
             log.error("store.unreadable", record=fault.record, reason=fault.reason)
-
-
-def _reason(fault: Exception) -> str:
-    return f"unknown word {fault}" if isinstance(fault, KeyError) else str(fault)

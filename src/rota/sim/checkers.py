@@ -81,7 +81,8 @@ def slots(history: History) -> Iterator[Violation]:
             if slot_us % every_us:
                 yield Violation(kind="strange", at_s=0.0, text=f"job {job_id}: {slot_us} is no slot")
         last_us = max([*seen, ends_us])
-        for slot_us in range(_first_us(history.defined_us.get(job_id, BEGIN_US), every_us), last_us + 1, every_us):
+        periods = history.defined_us.get(job_id, BEGIN_US) // every_us  # a slot is a whole number of them since 1970
+        for slot_us in range((periods + 1) * every_us, last_us + 1, every_us):
             if slot_us not in seen:
                 yield Violation(kind="lost", at_s=history.end_s, text=f"job {job_id}, slot {slot_us}")
 
@@ -294,11 +295,6 @@ def _is_evened(scenario: Scenario) -> bool:
     if scenario.placement is Placement.SCOPE:
         return scenario.strategy is Strategy.BALANCED
     return scenario.placement is Placement.CLAIM and scenario.automatic
-
-
-def _first_us(defined_us: int, every_us: int) -> int:
-    """The first slot after the definition: a whole number of periods since 1970."""
-    return (defined_us // every_us + 1) * every_us
 
 
 def _live(history: History, it: Attempted) -> list[tuple[float, float]]:

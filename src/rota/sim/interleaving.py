@@ -55,15 +55,9 @@ class Locks:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._holders: dict[Name, SharedRows] = {}
-        self._waiting: dict[SharedRows, SharedRows] = {}
+        self.holders: dict[Name, SharedRows] = {}
+        self.waiting: dict[SharedRows, SharedRows] = {}
         self._ended: dict[SharedRows, list[asyncio.Future[None]]] = {}
-
-    def holder(self, name: Name) -> SharedRows | None:
-        return self._holders.get(name)
-
-    def hold(self, name: Name, owner: SharedRows) -> None:
-        self._holders[name] = owner
 
     def wait(self, owner: SharedRows, holder: SharedRows) -> asyncio.Future[None]:
         """A future that is done when the holder lets go. Raises Conflict if the holder waits for the owner."""
@@ -71,20 +65,17 @@ class Locks:
         while at is not None:
             if at is owner:
                 raise Conflict("two transactions wait for each other")
-            at = self._waiting.get(at)
-        self._waiting[owner] = holder
+            at = self.waiting.get(at)
+        self.waiting[owner] = holder
         done: asyncio.Future[None] = self._loop.create_future()  # of its own: who gives up cancels what it waits for
         self._ended.setdefault(holder, []).append(done)
         return done
 
-    def go_on(self, owner: SharedRows) -> None:
-        self._waiting.pop(owner, None)
-
     def release(self, owner: SharedRows) -> None:
         """Let go of everything, and wake those who wait for it."""
-        self._waiting.pop(owner, None)
-        for name in [name for name, holder in self._holders.items() if holder is owner]:
-            del self._holders[name]
+        self.waiting.pop(owner, None)
+        for name in [name for name, holder in self.holders.items() if holder is owner]:
+            del self.holders[name]
         for done in self._ended.pop(owner, ()):
             if not done.done():
                 done.set_result(None)
@@ -172,7 +163,7 @@ class SharedRows(MemoryRows):
 
     def _owns(self, name: Name, *, skip: bool = False) -> bool:
         """Lock something, waiting for it. False: another has it, and it is to be skipped."""
-        while (holder := self._locks.holder(name)) not in (None, self):
+        while (holder := self._locks.holders.get(name)) not in (None, self):
             if skip:
                 return False
             assert holder is not None
@@ -181,8 +172,8 @@ class SharedRows(MemoryRows):
             try:
                 self.pause(until)
             finally:
-                self._locks.go_on(self)
-        self._locks.hold(name, self)
+                self._locks.waiting.pop(self, None)
+        self._locks.holders[name] = self
         return True
 
 

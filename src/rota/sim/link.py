@@ -96,7 +96,8 @@ class SimLink:
         self._history = history
         self._counts = history.counts
         self._faults: list[PlannedFault] = []
-        self._waiting: PlannedFault | None = None
+        self.waiting: PlannedFault | None = None
+        """What begins when the node on this side has entered next, and sent so many more requests as it says."""
         self._coming: tuple[PlannedFault, int] | None = None
         self._late_s = self._slow_s = 0.0
         self._lossy = 0.0
@@ -118,14 +119,10 @@ class SimLink:
         self._faults.remove(fault)
         self._weigh()
 
-    def begin_on_entering(self, fault: PlannedFault) -> None:
-        """Let a fault begin when its node has entered next, and sent so many more requests as it says."""
-        self._waiting = fault
-
     def entering(self) -> None:
         """The node on this side begins to enter."""
-        if self._waiting is not None:
-            self._coming, self._waiting = (self._waiting, round(self._waiting.much)), None
+        if self.waiting is not None:
+            self._coming, self.waiting = (self.waiting, round(self.waiting.much)), None
 
     def close(self) -> None:
         """The process on this side has died; the next one begins anew."""

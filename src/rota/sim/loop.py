@@ -79,7 +79,9 @@ class SimLoop(VirtualLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> ScheduledCall:
-        return self._call_soon(callback, args, context)
+        call = ScheduledCall(self._virtual_us, callback, args, context or copy_context())
+        self._ready.append(call)  # type: ignore[attr-defined]
+        return call
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -105,13 +107,6 @@ class SimLoop(VirtualLoop):
         except Exception as error:  # noqa: BLE001 - it is told to whoever waits
             done.set_exception(error)
         return done
-
-    def _call_soon(
-        self, callback: Callable[..., object], args: Sequence[Any], context: Context | None
-    ) -> ScheduledCall:
-        call = ScheduledCall(self._virtual_us, callback, args, context or copy_context())
-        self._ready.append(call)  # type: ignore[attr-defined]
-        return call
 
     def _run_once(self) -> None:
         ready: Any = self._ready  # type: ignore[attr-defined]

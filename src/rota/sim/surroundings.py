@@ -179,13 +179,11 @@ class SimRunner:
         self._listener.ended([end])
 
     def _arm(self) -> None:
+        """Look first when the time of the switch may be over; while the host stands still it does not look."""
         if self._switch is None and self.running:
-            self._switch = self._loop.call_at(self._next_look_s(), self._look)
-
-    def _next_look_s(self) -> float:
-        """The first look of the switch at which its time may be over; while the host stands still it does not look."""
-        over_s = self._clock.after(self._until_s - self._clock.boottime())
-        return max(over_s, self._frozen_until_s, self._loop.time()) + self._chance.random() * LOOK_S
+            over_s = self._clock.after(self._until_s - self._clock.boottime())
+            look_s = max(over_s, self._frozen_until_s, self._loop.time()) + self._chance.random() * LOOK_S
+            self._switch = self._loop.call_at(look_s, self._look)
 
     def _look(self) -> None:
         self._switch = None

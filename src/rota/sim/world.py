@@ -249,7 +249,7 @@ class World:
 
     def _half_enter(self, fault: PlannedFault) -> None:
         self._expire(fault)
-        self.node_of(fault).coordinator_link.begin_on_entering(fault)
+        self.node_of(fault).coordinator_link.waiting = fault
 
     _acts: dict[FaultKind, Callable[[World, PlannedFault], None]] = {  # noqa: RUF012 - never changed
         FaultKind.CRASH: _crash,

@@ -140,7 +140,8 @@ def leave(tx: Tx, node_id: int, rule: Rule | None = None) -> None:
     if rule is not None and asked:
         ground = lock_runs(tx, {row.job_id for row in asked}, sorted({row.run_id for row in asked}), rule)
     rows = [row for row in tx.lock_queue(row.item_id for row in mine) if row.node_id == node_id]
-    node = lock_node(tx, node_id)
+    tx.lock(tables.LEASE, [node_id])  # no renewal can come between
+    node = next(iter(tx.lock(tables.NODE, [node_id])), None)
     tx.read_clock()
     over = [row for row in rows if row.cancel_at is not None]
     decision = None
@@ -157,13 +158,6 @@ def leave(tx: Tx, node_id: int, rule: Rule | None = None) -> None:
     if decision is not None:
         write_plan(tx, decision)
     give_up(tx, node_id, node, OFFLINE)
-
-
-def lock_node(tx: Tx, node_id: int) -> NodeRow | None:
-    """Lock a node and its lease: no renewal can come between."""
-    tx.lock(tables.LEASE, [node_id])
-    found = tx.lock(tables.NODE, [node_id])
-    return found[0] if found else None
 
 
 def give_up(tx: Tx, node_id: int, node: NodeRow | None, state: str) -> None:

@@ -13,7 +13,6 @@ from rota.model.run import Item, Run
 from rota.model.states import UNSTARTED, ItemState
 from rota.model.tables import Change
 from rota.model.value import encode
-from rota.model.work import Lane
 from rota.transactions.decide import Decision, ReleasedRuns
 from rota.transactions.queue import ask_to_stop, cancel_items, enqueue, withdraw
 from rota.transactions.record import NewIds, QueuePlace, alarms_of, item_state_after, place_of, row_ids_needed, rows
@@ -41,7 +40,8 @@ def write_plan(tx: Tx, decision: Decision) -> list[Run]:
     items = _to_stop(tx, plan)
     tx.rows.disjoint(tables.JOB, tables.RUN, tables.ITEM, tables.QUEUE, tables.JOB_VERSION, tables.PLACED)
     started = _started(followers, decision.released, plan.moves)
-    lanes = tx.lane_ids(_new_lanes(plan) | {place.lane for place in started})
+    new_lanes = {item.lane for run in plan.runs if run.state.live for item in run.items}
+    lanes = tx.lane_ids(new_lanes | {place.lane for place in started})
     new_jobs = _create(tx, plan.new_jobs)
     _place(tx, new_jobs, plan.jobs)
     tx.jobs_changed = tx.jobs_changed or bool(new_jobs) or any(map(_is_news, plan.jobs))
@@ -67,11 +67,6 @@ def write_plan(tx: Tx, decision: Decision) -> list[Run]:
 def _is_news(change: JobChange) -> bool:
     """Whether other schedulers do not know of it: firing moves a job on, everything else may make it due earlier."""
     return change.kind is not None or change.was.next_fire_at is None
-
-
-def _new_lanes(plan: Plan) -> set[Lane]:
-    """Where the new items of a plan queue."""
-    return {item.lane for run in plan.runs if run.state.live for item in run.items}
 
 
 def _to_stop(tx: Tx, plan: Plan) -> list[int]:

@@ -130,11 +130,8 @@ class Reads(Transactor):
     async def loads(self, item_ids: Sequence[int], run_ids: Sequence[int] = ()) -> Loads:
         """Items and runs by id, in any order, for execution. Their states are as they were written last: a live item's
         is in the queue, and a run of an assignment stays open for a while after its last item."""
-        return self._loaded(*await self.look(lambda tx: tx.ask.loads(item_ids, run_ids)))
-
-    def _loaded(self, items: Sequence[tuple[Any, ...]], runs: Sequence[tuple[Any, ...]]) -> Loads:
-        readings = self.memory.readings
-        read, ran = readings.all(items, records.item_of), readings.all(runs, records.run_of)
+        items, runs = await self.look(lambda tx: tx.ask.loads(item_ids, run_ids))
+        read, ran = self._read(items, records.item_of), self._read(runs, records.run_of)
         unread: set[int] = set()
         if len(read) < len(items):
             known = {item.id for item in read}

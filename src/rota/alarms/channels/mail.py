@@ -10,7 +10,7 @@ from rota.definitions.characters import is_plain
 from rota.definitions.display import shown
 from rota.errors import Undelivered
 from rota.model.alarm import Channel, Message
-from rota.model.host import is_this_host
+from rota.model.node import is_this_host
 from rota.ports import Clock
 
 MAIL_MAX = 254

@@ -17,14 +17,13 @@ import hashlib
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rota.coordinators.etcd import wire
 from rota.coordinators.etcd.address import address_of
-from rota.coordinators.etcd.wire import Create, News, WatchAnswer, WatchRequest, end_of
 from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, SessionLost
-from rota.model.entry import Entry, check_entries, folder_of
+from rota.model.entry import Entry, batches, check_entries, folder_of
 from rota.ports import Clock
 
 if TYPE_CHECKING:
@@ -91,16 +90,16 @@ class EtcdCoordinator:
         check_entries(values)
         lease = self._session.living()
         won: dict[str, int] = {}
-        for batch in wire.batches((key, value.encode()) for key, value in values.items()):
-            done = await self._while_living(lease, (wire.claiming(self._at(key), value, lease) for key, value in batch))
-            won.update(_won((key for key, _ in batch), done, lease))
+        for batch in _batches({key: value.encode() for key, value in values.items()}, len):
+            steps = (wire.claiming(self._at(key), value, lease) for key, value in batch.items())
+            won.update(_won(batch, await self._while_living(lease, steps), lease))
         return won
 
     @bounded
     async def release(self, fences: Mapping[str, int]) -> None:
         lease = self._session.living()
-        for batch in wire.batches((key, b"") for key in fences):
-            places = ((self._at(key), fences[key]) for key, _ in batch)
+        for batch in _batches(fences, lambda _: 0):
+            places = ((self._at(key), fence) for key, fence in batch.items())
             await self._while_living(
                 lease, (wire.holding(place, fence, lease, wire.deleting(place)) for place, fence in places)
             )
@@ -274,6 +273,9 @@ class EtcdSession:
         return f"{self._prefix}.sessions/{name_of(lease)}".encode()
 
 
+_batches = partial(batches, keys_max=wire.STEPS_MAX, size_max=wire.BYTES_MAX)
+
+
 def _number(token: str) -> int:
     """A lease's number, for it is no text: positive, and nobody else's."""
     return 1 + int.from_bytes(hashlib.blake2b(token.encode(), digest_size=7).digest())
@@ -347,12 +349,12 @@ class Watcher:
 
     async def _hear(self) -> None:
         below = self._prefix.encode()
-        wish = Create(key=below, range_end=end_of(below), start_revision=self._next, fragment=True)
-        async with self._gateway.stream(WATCH, WatchRequest(create_request=wish), WatchAnswer) as answers:
+        wish = wire.Create(key=below, range_end=wire.end_of(below), start_revision=self._next, fragment=True)
+        async with self._gateway.stream(WATCH, wire.WatchRequest(create_request=wish), wire.WatchAnswer) as answers:
             async for answer in answers:
                 self._take(answer.result)
 
-    def _take(self, news: News) -> None:
+    def _take(self, news: wire.News) -> None:
         if news.canceled:
             self._next = 0
             raise CoordinatorUnavailable(f"the watch has ended: {news.cancel_reason or 'its revision is forgotten'}")

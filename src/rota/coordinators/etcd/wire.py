@@ -6,7 +6,6 @@ ways. A refusal becomes an error of ours, by the code of gRPC that the gateway p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, TypeVar
 
@@ -25,8 +24,6 @@ STEPS_MAX = 100
 """A transaction may have 128 parts; those inside it count on top of it."""
 BYTES_MAX = 1_000_000
 """A request may have 1.5 MiB."""
-
-Item = tuple[str, bytes]
 
 
 class Header(Value, frozen=True, kw_only=True):
@@ -275,17 +272,3 @@ def claiming(key: bytes, value: bytes, lease: int) -> Op:
 def holding(key: bytes, fence: int, lease: int, deed: Op) -> Op:
     """Do something to a claim while it is this one."""
     return Op(request_txn=Txn(compare=(created_at(key, fence), leased_by(key, lease)), success=(deed,)))
-
-
-def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Cut keys with their values into what fits into one transaction each."""
-    batch: list[Item] = []
-    size = 0
-    for key, value in items:
-        if batch and (len(batch) == STEPS_MAX or size + len(value) > BYTES_MAX):
-            yield batch
-            batch, size = [], 0
-        batch.append((key, value))
-        size += len(value)
-    if batch:
-        yield batch

@@ -7,7 +7,7 @@ renewal finds that the number of the last write is another one, and wakes whoeve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TypeVar
@@ -15,9 +15,9 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from rota.coordinators.sql import entries
-from rota.coordinators.sql.entries import PREFIX, Entries, TopicListeners
+from rota.coordinators.sql.entries import PREFIX, Entries, concerns
 from rota.errors import CoordinatorUnavailable, SessionLost, StoreUnavailable
-from rota.model.entry import Entry, check_entries, check_keys
+from rota.model.entry import Entry, batches, check_entries, check_keys
 from rota.ports import Clock
 from rota.storage.sql.database import Database
 
@@ -42,7 +42,7 @@ class SqlCoordinator:
         self._dialect = database.dialect
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._listeners = TopicListeners()
+        self._listeners: list[tuple[str, Callable[[], None]]] = []
         self._is_listening = False
         self._told = False
         """Whether changes were told of since the last renewal."""
@@ -76,7 +76,7 @@ class SqlCoordinator:
         if found.number != self._seen:
             self._seen = found.number
             if not told:  # a word was lost, or nobody sends any
-                self._listeners.wake()
+                self._wake()
         if found.others_over:
             await self._end_others()
         return found.lives
@@ -136,14 +136,20 @@ class SqlCoordinator:
             return await self._write(lambda entries: entries.delete(key, version))
 
     def listen(self, folder: str, wake: Callable[[], None]) -> None:
-        self._listeners.add(folder, wake)
+        self._listeners.append((folder, wake))
         if not self._is_listening:
             self._is_listening = True
             self._db.listen(self._hear)
 
     def _hear(self, topic: str) -> None:
         self._told = self._told or topic.startswith(PREFIX)
-        self._listeners.wake(topic)
+        self._wake(topic)
+
+    def _wake(self, topic: str = PREFIX) -> None:
+        """Wake those whom a topic concerns; without one, all."""
+        for folder, wake in list(self._listeners):
+            if concerns(topic, folder):
+                wake()
 
     async def close(self) -> None:
         """Leave, if there is an answer; else the session ends by itself. The database is the store's."""
@@ -161,7 +167,7 @@ class SqlCoordinator:
         with suppress(CoordinatorUnavailable):
             async with _answered(self.ttl_s / 4):
                 await self._write(lambda entries: None)
-            self._listeners.wake()
+            self._wake()
 
     def _joined(self) -> str:
         if self.session is None:
@@ -213,15 +219,5 @@ async def _answered(patience_s: float | None = None) -> AsyncIterator[None]:
         raise CoordinatorUnavailable(str(error)) from error
 
 
-def _parts(whole: Mapping[str, T], size_of: Callable[[T], int]) -> Iterator[dict[str, T]]:
-    """Cut a batch into what one transaction writes, so that others have their turn in between."""
-    part: dict[str, T] = {}
-    size = 0
-    for key, value in whole.items():
-        size += size_of(value)
-        if part and (len(part) == KEYS_MAX or size > TEXT_MAX):
-            yield part
-            part, size = {}, size_of(value)
-        part[key] = value
-    if part:
-        yield part
+_parts = partial(batches, keys_max=KEYS_MAX, size_max=TEXT_MAX)
+"""Others have their turn in between."""

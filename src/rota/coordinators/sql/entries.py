@@ -16,7 +16,7 @@ Changes are told by topic, one for each folder that a transaction changed:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -269,22 +269,3 @@ def concerns(topic: str, listened: str) -> bool:
     if name.endswith("/"):
         return name[:-1] in (listened, folder_of(listened))
     return not name or listened in (name, folder_of(name))
-
-
-class TopicListeners:
-    """The listeners of one client."""
-
-    def __init__(self) -> None:
-        self._listeners: list[tuple[str, Callable[[], None]]] = []
-
-    def add(self, folder: str, wake: Callable[[], None]) -> None:
-        self._listeners.append((folder, wake))
-
-    def wake(self, topic: str = PREFIX) -> None:
-        """Wake those whom a topic concerns; without one, all."""
-        for folder, wake in list(self._listeners):
-            if concerns(topic, folder):
-                wake()
-
-    def clear(self) -> None:
-        self._listeners.clear()

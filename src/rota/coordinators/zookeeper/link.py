@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from threading import Thread
@@ -226,31 +226,6 @@ def _fault(error: Exception) -> CoordinatorError:
     return CoordinatorUnavailable(f"ZooKeeper did not answer: {type(error).__name__}")
 
 
-class FolderListeners:
-    """Who listens to which folder. It only wakes; a listener finds what has changed by reading."""
-
-    def __init__(self) -> None:
-        self._wakes: dict[str, list[Callable[[], None]]] = {}
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        return tuple(self._wakes)
-
-    def add(self, folder: str, wake: Callable[[], None]) -> None:
-        self._wakes.setdefault(folder, []).append(wake)
-
-    def heard(self, keys: Iterable[str]) -> None:
-        """Something has happened to keys: for each as a folder, and for the folder it is in."""
-        changed = {folder for key in keys for folder in (key, folder_of(key))}
-        for folder in self.folders:
-            if folder in changed:
-                self.wake(folder)
-
-    def wake(self, folder: str) -> None:
-        for wake in self._wakes.get(folder, ()):
-            wake()
-
-
 class Links:
     """The links of one client, one after another: opens one when it is needed, forgets it when it is over, and has the
     listeners' folders watched whenever it comes up."""
@@ -259,7 +234,8 @@ class Links:
         self._address = address
         self._tree = tree
         self._ttl_s = ttl_s
-        self._listeners = FolderListeners()
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
+        """By folder. They are only woken, and find what has changed by reading."""
         self._link: Link | None = None
         self._watching: set[asyncio.Task[None]] = set()
         self._noted = False
@@ -276,8 +252,8 @@ class Links:
 
     def listen(self, folder: str, wake: Callable[[], None]) -> None:
         """Watch a folder on this link, and on all later ones."""
-        is_new = folder not in self._listeners.folders
-        self._listeners.add(folder, wake)
+        is_new = folder not in self._listeners
+        self._listeners.setdefault(folder, []).append(wake)
         link = self._link or self._open()
         if is_new and link.is_up:
             self._watch(link, folder)
@@ -302,7 +278,7 @@ class Links:
         if self._cut:
             self._cut = False
             log.info("ZooKeeper is reached again")
-        for folder in self._listeners.folders:
+        for folder in self._listeners:
             self._watch(link, folder)
 
     def was_cut(self) -> None:
@@ -316,12 +292,19 @@ class Links:
         something. None is opened for one that failed by itself, which might well do so again."""
         if link is self._link:
             self._link = None
-            if link.ended and self._listeners.folders:
+            if link.ended and self._listeners:
                 self._open()
 
     def heard(self, paths: Collection[str]) -> None:
-        """Nodes that are watched have changed."""
-        self._listeners.heard(key for path in paths if (key := self._tree.key(path)) is not None)
+        """Nodes that are watched have changed: each concerns those who listen to it, and to the folder it is in."""
+        keys = [key for path in paths if (key := self._tree.key(path)) is not None]
+        changed = {folder for key in keys for folder in (key, folder_of(key))}
+        for folder in [it for it in self._listeners if it in changed]:
+            self._wake(folder)
+
+    def _wake(self, folder: str) -> None:
+        for wake in self._listeners[folder]:
+            wake()
 
     def _open(self) -> Link:
         if self._closed:
@@ -342,7 +325,7 @@ class Links:
         except CoordinatorRefused as refused:
             log.error("ZooKeeper does not tell of changes", folder=folder, reason=str(refused))  # noqa: TRY400
             return
-        self._listeners.wake(folder)  # whatever changed before is not told
+        self._wake(folder)  # whatever changed before is not told
 
     def _note(self, given_s: float) -> None:
         if given_s != self._ttl_s and not self._noted:

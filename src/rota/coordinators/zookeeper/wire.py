@@ -116,7 +116,10 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
                 if not self._decrypted() and not self.handler.select([self._socket], [], [], timeout)[0]:
                     raise self.handler.timeout_exception("socket time-out during read")
                 with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                    self._take_in(self._socket.recv(_AHEAD_MAX))
+                    chunk = self._socket.recv(_AHEAD_MAX)
+                    if not chunk:
+                        raise ConnectionDropped("socket connection broken")
+                    self._ahead += chunk
         taken = bytes(self._ahead[:length])
         del self._ahead[:length]
         return taken
@@ -126,11 +129,6 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
         while answer is not CLOSE_RESPONSE and (self._decrypted() or self._is_whole()):
             answer = super()._read_socket(read_timeout)
         return answer
-
-    def _take_in(self, chunk: bytes) -> None:
-        if not chunk:
-            raise ConnectionDropped("socket connection broken")
-        self._ahead += chunk
 
     def _decrypted(self) -> bool:
         """Whether TLS has more that no look at the socket would show."""

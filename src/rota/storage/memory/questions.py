@@ -42,10 +42,9 @@ class MemoryQuestions:
 
     def named_runs(self, keys: Sequence[str]) -> list[NamedRun]:
         rows = sorted(self._rows.find(tables.RUN, LIVE_KEY, keys), key=lambda it: (it.created_at, it.id))
-        return [NamedRun(it.id, it.job_id, it.state, it.overlap_key, self._is_started(it)) for it in rows]
-
-    def _is_started(self, run: RunRow) -> bool:
-        return any(it.live in (ASSIGNED, RUNNING) for it in self.live_items([run.id]))
+        live = self.live_items([it.id for it in rows])
+        started = {it.item.run_id for it in live if it.live in (ASSIGNED, RUNNING)}
+        return [NamedRun(it.id, it.job_id, it.state, it.overlap_key, it.id in started) for it in rows]
 
     def live_counts(self, job_ids: Sequence[int]) -> dict[int, int]:
         return dict(Counter(row.job_id for row in self._rows.find(tables.RUN, LIVE_JOB, job_ids)))
@@ -179,11 +178,10 @@ class MemoryQuestions:
 
     def unstarted(self, run_ids: Sequence[int]) -> Sequence[int]:
         running = [it.id for it in self._rows.read(tables.RUN, run_ids) if it.state == RunState.RUNNING]
-        return [run_id for run_id in running if self._is_unstarted(run_id)]
-
-    def _is_unstarted(self, run_id: int) -> bool:
-        live = [self._rows.get(tables.QUEUE, item.id) for item in self._rows.find(tables.ITEM, "run", [run_id])]
-        return all(it is not None and it.attempt == 0 for it in live)
+        items = self._rows.find(tables.ITEM, "run", running)
+        waiting = {it.item_id for it in self._rows.read(tables.QUEUE, [it.id for it in items]) if it.attempt == 0}
+        begun = {it.run_id for it in items if it.id not in waiting}
+        return [run_id for run_id in running if run_id not in begun]
 
     def kept_runs(self, run_ids: Sequence[int]) -> Sequence[int]:
         return [it.id for it in self._rows.read(tables.RUN, run_ids)]

@@ -24,7 +24,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from rota import system
 from rota.errors import InvalidInput, StoreRefused
-from rota.model.host import is_this_host
+from rota.model.node import is_this_host
 from rota.model.records import to_us
 from rota.ports import Clock
 from rota.server_url import host_and_port

@@ -31,7 +31,7 @@ from rota.ports import Clock
 from rota.storage.sql.dialect import LOCK_S, STATEMENT_S, Dialect, taken_topics
 from rota.storage.sql.postgresql import NotificationListener
 from rota.storage.sql.servers import Servers
-from rota.storage.sql.word import Addresses, WordListener, WordSender, bound, made_key, read_addresses
+from rota.storage.sql.word import WordListener, WordSender, bound, made_key, read_addresses
 from rota.transactions.rows import Conflict
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class ServerDatabase(Database):
         self._renewer = Lines(engines.beat, 1, dialect)
         self._clock = clock
         self._listener: NotificationListener | None = None
-        self._sender = WordSender(self._read_addresses, clock) if dialect.name == "mysql" else None
+        self._sender = WordSender(partial(self.read, read_addresses), clock) if dialect.name == "mysql" else None
         self._word_listener: WordListener | None = None
         self._wakes: list[Callable[[str], None]] = []
 
@@ -229,8 +229,7 @@ class ServerDatabase(Database):
     def listen(self, wake: Callable[[str], None]) -> None:
         self._wakes.append(wake)
         if self.hears:
-            self._listener = self._listener or NotificationListener(self.engines.listener, self._clock)
-            self._listener.add(wake)
+            self._listener = self._listener or NotificationListener(self.engines.listener, self._clock, self._wake)
 
     async def hear_words(self, host: str, port: int, address: str) -> None:
         if self._sender is None or self._word_listener is not None:
@@ -242,14 +241,11 @@ class ServerDatabase(Database):
             log.warning("store.not_woken", address=address, reason=str(error))
             return
         self._sender.own = address
-        self._word_listener = WordListener(inbox, key, self._clock, self._called)
+        self._word_listener = WordListener(inbox, key, self._clock, partial(self._wake, LOOK))
 
-    def _called(self) -> None:
+    def _wake(self, topic: str) -> None:
         for wake in self._wakes:
-            wake(LOOK)
-
-    async def _read_addresses(self) -> Addresses:
-        return await self.read(read_addresses)
+            wake(topic)
 
     def heed(self, noticed: Callable[[int], None]) -> None:
         self._servers.on_generation = noticed

@@ -6,6 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
+from zlib import crc32
 
 import msgspec
 from sqlalchemy import (
@@ -25,10 +26,10 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from rota.model.tables import Change
-from rota.storage.sql import galera, schema, sets
+from rota.storage.sql import schema, sets
 from rota.storage.sql.sets import Found, Insert, Remove, Rows, Wanted, Write, WritePart, array_text, keys_in, packets
 
 STATEMENT_S = 10
@@ -295,7 +296,9 @@ class MySQL(OneByOne):
 
     def __init__(self) -> None:
         self.certifies = False
-        """Whether it is a Galera cluster: locks reach one member only, and what was written is compared at the end."""
+        """Whether it is a Galera cluster. A member knows nothing of the locks of others, neither of rows nor of names.
+        The members compare what transactions wrote: of two that wrote the same row, the later one is undone and made
+        again. So whatever rests on a lock also writes."""
 
     def now_us(self, conn: Connection) -> int:
         return int(conn.scalar(_MYSQL_NOW) or 0)
@@ -305,7 +308,7 @@ class MySQL(OneByOne):
 
     def touch(self, conn: Connection, keys: Iterable[str]) -> None:
         if self.certifies:
-            galera.touch(conn, keys)
+            _galera_touch(conn, keys)
 
     def now(self, conn: Connection, change: Change, rows: Rows) -> set[Any]:
         return {key for part in packets(rows) for key in keys_in(conn.exec_driver_sql(sets.mysql_now(change), (part,)))}
@@ -342,11 +345,49 @@ class MySQL(OneByOne):
         if conn.exec_driver_sql("SELECT GET_LOCK(CONCAT('rota.', DATABASE()), 600)").scalar() != 1:
             raise TimeoutError("another node has been migrating this database for ten minutes")
         if self.certifies:
-            galera.lock(conn)
+            _galera_lock(conn)
 
     def migration_unlock(self, conn: Connection) -> None:
         if self.certifies:
-            galera.unlock(conn)
+            conn.exec_driver_sql(_GIVE_BACK)
 
 
 _MYSQL_NOW = text("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)")
+TOUCHED_MAX = 256
+"""How many rows all keys share: two keys that meet in one cost a repeat now and then."""
+MIGRATING_S = 600
+"""For how long a process that died while it migrated keeps others from it."""
+LOOK_S = 0.2
+
+_TABLE = "CREATE TABLE IF NOT EXISTS rota_migrating (id INT PRIMARY KEY, until_at BIGINT NOT NULL) ENGINE=InnoDB"
+_ROW = "INSERT IGNORE INTO rota_migrating (id, until_at) VALUES (1, 0)"
+_TAKE = f"""
+    UPDATE rota_migrating SET until_at = UNIX_TIMESTAMP() + {MIGRATING_S} WHERE id = 1 AND until_at < UNIX_TIMESTAMP()
+"""  # noqa: S608 - no input in it
+_GIVE_BACK = "UPDATE rota_migrating SET until_at = 0 WHERE id = 1"
+_CONFLICTS = (1205, 1213, 1062)
+
+
+def _galera_touch(conn: Connection, keys: Iterable[str]) -> None:
+    """Write something for each key that this transaction has locked."""
+    numbers = sorted({crc32(key.encode()) % TOUCHED_MAX for key in keys})
+    if numbers:
+        rows = ", ".join(f"('lock:{number}', 1)" for number in numbers)
+        conn.exec_driver_sql(
+            f"INSERT INTO rota_counter (name, next) VALUES {rows} ON DUPLICATE KEY UPDATE next = next + 1"  # noqa: S608
+        )
+
+
+def _galera_lock(conn: Connection) -> None:
+    """Wait until no process on any member migrates. The connection commits each statement by itself."""
+    conn.exec_driver_sql(_TABLE)
+    for _ in range(round(MIGRATING_S / LOOK_S)):
+        try:
+            conn.exec_driver_sql(_ROW)
+            if conn.exec_driver_sql(_TAKE).rowcount == 1:
+                return
+        except OperationalError as error:
+            if error.orig is None or error.orig.args[0] not in _CONFLICTS:
+                raise
+        conn.exec_driver_sql(f"SELECT SLEEP({LOOK_S})")
+    raise TimeoutError("another node has been migrating this database for ten minutes")

@@ -21,6 +21,7 @@ from sqlalchemy import (
     tuple_,
 )
 
+from rota.model import tables
 from rota.model.dispatch import Pulse
 from rota.model.plan import JobFilter, RunFilter
 from rota.model.states import ItemState, RunState
@@ -108,8 +109,7 @@ class SqlLookups:
             found = [tuple(row) for row in both]
             return [row[:_WIDTH] for row in found], list({row[_WIDTH:] for row in found if row[_WIDTH] is not None})
         items = self._dialect.fetched(conn.execute(_items_by_id(self._dialect), {"ids": listed(item_ids)}))
-        runs = conn.execute(_runs_by_id(self._dialect), {"ids": listed(run_ids)}).all() if run_ids else []
-        return [tuple(row) for row in items], [tuple(row) for row in runs]
+        return [tuple(row) for row in items], self._rows.read(tables.RUN, run_ids)
 
     def attempts_of(self, run_id: int) -> list[AttemptRow]:
         a, i = schema.attempt.c, schema.item.c
@@ -228,12 +228,6 @@ def _is_held() -> ColumnElement[bool]:
     return (
         select(h.at).where(h.tenant.in_(["", j.tenant]), h.project.in_(["", j.project])).correlate(schema.job).exists()
     )
-
-
-@lru_cache
-def _runs_by_id(dialect: Dialect) -> Select[Any]:
-    r = schema.run.c
-    return select(schema.run).where(dialect.among_named(r.id, "ids")).order_by(r.id)
 
 
 _WIDTH = len(schema.item.columns) + 1

@@ -207,17 +207,14 @@ BACKOFF_S_MAX = 0.5
 
 
 class NotificationListener:
-    """One connection that listens for all who want to hear, from when it is made until it is closed."""
+    """One connection that listens, from when it is made until it is closed."""
 
-    def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
+    def __init__(self, engine: AsyncEngine, clock: Clock, wake: Callable[[str], None]) -> None:
         self._engine = engine
         self._clock = clock
-        self._wakes: list[Callable[[str], None]] = []
+        self._wake = wake
         self._pause_s = BACKOFF_S
         self._task = asyncio.get_running_loop().create_task(self._listen())
-
-    def add(self, wake: Callable[[str], None]) -> None:
-        self._wakes.append(wake)
 
     async def close(self) -> None:
         self._task.cancel()
@@ -249,10 +246,6 @@ class NotificationListener:
                         await conn.exec_driver_sql("SELECT 1")
             finally:
                 await conn.invalidate()
-
-    def _wake(self, topic: str) -> None:
-        for wake in self._wakes:
-            wake(topic)
 
     def _heard(self, _connection: object, _pid: int, _channel: str, topic: str) -> None:
         self._wake(topic)

@@ -213,13 +213,6 @@ class SqlQuestions(SqlLookups):
         return sum(self._rows.conn.execute(delete(table).where(condition)).rowcount for table, condition in wanted)
 
 
-def live_states() -> Select[Any]:
-    """Items with the state that the queue has of them, if they are live."""
-    return select(schema.item, schema.queue.c.state.label("live")).outerjoin(
-        schema.queue, schema.queue.c.item_id == schema.item.c.id
-    )
-
-
 def unsettled_runs() -> Select[Any]:
     """The runs of jobs whose items have all ended. There are few of them, if any, among very many runs: so they are
     looked for job by job, and sorted by who asks. An order or a limit here leads planners through the whole table; so
@@ -251,8 +244,9 @@ def _named_runs(dialect: Dialect) -> Select[Any]:
 
 @lru_cache
 def _live_items(dialect: Dialect) -> Select[Any]:
-    i = schema.item.c
-    return live_states().where(dialect.among_named(i.run_id, "ids")).order_by(i.run_id, i.task, i.index)
+    i, q = schema.item.c, schema.queue.c
+    items = select(schema.item, q.state.label("live")).outerjoin(schema.queue, q.item_id == i.id)
+    return items.where(dialect.among_named(i.run_id, "ids")).order_by(i.run_id, i.task, i.index)
 
 
 @lru_cache

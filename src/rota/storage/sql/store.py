@@ -1,14 +1,20 @@
-"""The store port on a SQL database: transactions of `transactions/`, reads of `reads.py`, and its life cycle."""
+"""The store port on a SQL database: transactions of `transactions/`, reads of `reads.py`, and its life cycle.
+
+It brings a database to this release's schema, and refuses one that this release does not understand. Migrations only
+add, so that nodes of the release before go on working beside new ones. `readable_from` names the oldest schema whose
+code still understands the present one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 import structlog
-from sqlalchemy import BigInteger, Connection, String, Update, bindparam, select, update
+from sqlalchemy import BigInteger, Connection, String, Update, bindparam, inspect, select, update
 
 from rota.errors import StoreError, StoreRefused
 from rota.model.value import Json
@@ -17,7 +23,6 @@ from rota.storage.sql import schema
 from rota.storage.sql.database import Database
 from rota.storage.sql.dialect import Dialect
 from rota.storage.sql.history import Rows, raised, run_through
-from rota.storage.sql.migrate import check_schema, is_current, migrate
 from rota.storage.sql.postgresql import UnlockedRound, end_items
 from rota.storage.sql.questions import SqlQuestions
 from rota.storage.sql.receipts import LostRecords, Receipts, lost_of
@@ -258,3 +263,51 @@ def _renewed_as_known(dialect: Dialect) -> Update:
 def _conn(tx: Tx) -> Connection:
     assert isinstance(tx.rows, SqlRows)
     return tx.rows.conn
+
+
+VERSION_TABLE = "rota_schema"
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+"""The migrations of this release, in order; a test compares them with the files."""
+
+
+def migrate(conn: Connection) -> None:
+    """Apply what is missing. The caller makes sure that nobody else does so at the same time."""
+    present = _present(conn)
+    if present is not None and present not in VERSIONS:
+        check_schema(conn)
+        return
+    from alembic import command  # heavy, and needed only here
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = conn
+    command.upgrade(config, VERSIONS[-1])
+
+
+def is_current(conn: Connection) -> bool:
+    """Whether there is nothing to apply."""
+    return _present(conn) == VERSIONS[-1]
+
+
+def check_schema(conn: Connection) -> None:
+    """Raise if the schema is missing, older than this release, or newer than this release understands."""
+    present, newest = _present(conn), VERSIONS[-1]
+    if present == newest:
+        return
+    if present is None or present in VERSIONS:
+        what = "has no tables of rota" if present is None else f"has schema {present}, this release needs {newest}"
+        raise StoreRefused(f"the store {what}. Run: rota store migrate")
+    m = schema.meta.c
+    if conn.scalar(select(m.value).where(m.name == "readable_from")) not in VERSIONS:
+        raise StoreRefused(
+            f"the store has schema {present} of a newer release; this one knows up to {newest}. Upgrade rota here."
+        )
+
+
+def _present(conn: Connection) -> str | None:
+    if not inspect(conn).has_table(VERSION_TABLE):
+        return None
+    found: str | None = conn.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar()  # noqa: S608 - a constant
+    return found

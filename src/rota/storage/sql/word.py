@@ -165,14 +165,11 @@ class WordSender:
         if self._key is not None:
             for node_id in due:
                 self._sent_s[node_id] = now_s
-                _send_to(*self._places[node_id], signed(self._key, to_us(self._clock.wall())))
+                family, place = self._places[node_id]
+                with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as outbox:
+                    outbox.setblocking(False)
+                    outbox.sendto(signed(self._key, to_us(self._clock.wall())), place)
         return max(min((self._sent_s.get(it, 0.0) for it in self._owed), default=now_s - GAP_S) + GAP_S - now_s, 0.0)
-
-
-def _send_to(family: socket.AddressFamily, place: tuple[object, ...], word: bytes) -> None:
-    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as outbox:
-        outbox.setblocking(False)
-        outbox.sendto(word, place)
 
 
 PER_S = 1000

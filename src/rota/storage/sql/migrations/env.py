@@ -1,4 +1,4 @@
-"""Run the migrations on the connection that `rota.storage.sql.migrate` hands over."""
+"""Run the migrations on the connection that `rota.storage.sql.store` hands over."""
 
 from alembic import context
 
