@@ -56,7 +56,6 @@ class WitnessStore(InterleavedStore):
         super().__init__(clock, loop, chance, history.counts)
         self.realm = WitnessRealm(clock, history=history)
         self._history = history
-        self._store_clock = clock
 
     async def transact(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         asking = self._history.asking
@@ -102,8 +101,8 @@ class WitnessStore(InterleavedStore):
 
     @property
     def now_at(self) -> datetime:
-        return self._store_clock.wall()
+        return self._clock.wall()
 
     @property
     def _at_s(self) -> float:
-        return self._store_clock.monotonic()
+        return self._clock.monotonic()

@@ -206,7 +206,7 @@ class World:
         coming.start()
         if f"live/{coming.name}" in self._store.realm.entries or self._loop.time() >= until_s:
             going.crash()
-            self._end_session(going)
+            self.end_session(going)
         else:
             self._loop.call_later(TICK_S, self._change_places, going, coming, until_s)
 
@@ -238,17 +238,14 @@ class World:
         node.freeze(fault, whole=True)
         self._history.frozen.append(HostWindow(node.name, fault.at_s, fault.until_s))
 
-    def _expire(self, fault: PlannedFault) -> None:
-        self._end_session(self.node_of(fault))
-
-    def _end_session(self, node: SimNode) -> None:
+    def end_session(self, node: SimNode) -> None:
         entry = self._store.realm.entries.get(f"live/{node.name}")
         if entry is not None and entry.session in self._store.realm.sessions:
             self._history.counts.expired_sessions += 1
             self._store.realm.end(entry.session)
 
     def _half_enter(self, fault: PlannedFault) -> None:
-        self._expire(fault)
+        self.end_session(self.node_of(fault))
         self.node_of(fault).coordinator_link.waiting = fault
 
     _acts: dict[FaultKind, Callable[[World, PlannedFault], None]] = {  # noqa: RUF012 - never changed
@@ -260,7 +257,7 @@ class World:
         FaultKind.CANCEL: _cancel,
         FaultKind.PAUSE_AGENT: lambda world, it: world.node_of(it).freeze(it, whole=False),
         FaultKind.PAUSE_NODE: _pause_node,
-        FaultKind.EXPIRE: _expire,
+        FaultKind.EXPIRE: lambda world, it: world.end_session(world.node_of(it)),
         FaultKind.HALF_ENTERED: _half_enter,
         FaultKind.STEP_NODE: lambda world, it: world.node_of(it).clock.step(it.much),
         FaultKind.DRIFT: lambda world, it: world.node_of(it).clock.drift(it.much),

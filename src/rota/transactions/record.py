@@ -17,7 +17,7 @@ from rota.model.dispatch import Ready
 from rota.model.job import Definition, Job, lane_of
 from rota.model.listener import listener_name
 from rota.model.moment import micros
-from rota.model.plan import JobChange, NewItem, NewRun, Plan, RunMove
+from rota.model.plan import NewItem, NewRun, Plan, RunMove
 from rota.model.run import Event, Item, Run, RunOrigin
 from rota.model.states import ITEM_MOVES, RUN_MOVES, Cause, ItemState, Outcome, RunState, SkipReason
 from rota.model.value import Json, Value
@@ -105,7 +105,7 @@ def rows(plan: Plan, now: datetime, actor: str, ids: NewIds, followers: Sequence
         tell("job.created", {"version": 1, "digest": new_job.digest}, job_id)
     for change in plan.jobs:
         if change.kind is not None:
-            tell(change.kind, _change_data(change), change.was.id)
+            tell(change.kind, {"revision": change.now.revision, "version": change.now.version}, change.was.id)
     for new_run in plan.runs:
         run = _run(new_run, next(ids.runs), now)
         runs.append(run)
@@ -153,10 +153,6 @@ def _legal(move: RunMove) -> RunMove:
 
 def _kind(state: RunState) -> str:
     return "run.started" if state is RunState.RUNNING else f"run.{state}"
-
-
-def _change_data(change: JobChange) -> dict[str, Json]:
-    return {"revision": change.now.revision, "version": change.now.version}
 
 
 def run_data(run: Run, items: int) -> dict[str, Json]:

@@ -223,7 +223,8 @@ class EtcdSession:
     async def begin(self) -> int:
         """Get a lease; what there was before is ended first."""
         await self.end()
-        lease = _number(self._clock.token())
+        token = hashlib.blake2b(self._clock.token().encode(), digest_size=7).digest()
+        lease = 1 + int.from_bytes(token)  # a lease is a number: positive, and nobody else's
         self._owed.add(lease)
         sent_s = self._clock.monotonic()
         await self._gateway.ask(GRANT, wire.Lease(id=lease, ttl=math.ceil(self._ttl_s)), wire.Lease)
@@ -274,11 +275,6 @@ class EtcdSession:
 
 
 _batches = partial(batches, keys_max=wire.STEPS_MAX, size_max=wire.BYTES_MAX)
-
-
-def _number(token: str) -> int:
-    """A lease's number, for it is no text: positive, and nobody else's."""
-    return 1 + int.from_bytes(hashlib.blake2b(token.encode(), digest_size=7).digest())
 
 
 def name_of(lease: int) -> str:

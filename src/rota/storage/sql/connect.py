@@ -207,11 +207,6 @@ class StoreUrl(NamedTuple):
     database: str
     options: Mapping[str, str]
 
-    @property
-    def is_local(self) -> bool:
-        """Whether nothing leaves this host."""
-        return all(is_this_host(host) for host, _ in self.hosts)
-
 
 def read_store_url(url: str, *, port: int, form: str) -> StoreUrl:
     """Take a URL apart. `form` tells people what it should look like."""
@@ -262,7 +257,7 @@ def wrong(reason: str) -> InvalidInput:
 def _default_mode(url: StoreUrl) -> str:
     if "sslrootcert" in url.options:
         return "verify-full"
-    return "disable" if url.is_local else "require"
+    return "disable" if all(is_this_host(host) for host, _ in url.hosts) else "require"
 
 
 def _options(pairs: list[tuple[str, str]]) -> dict[str, str]:

@@ -147,8 +147,7 @@ _WRITE = """
 
 def end_items(tx: Any, ends: Sequence[ItemEnd]) -> set[int]:
     """Write them; returns the items that were ended, the others came too late."""
-    rows = tx.rows
-    assert isinstance(rows, SqlRows)
+    rows = _rows(tx)
     columns = zip(*(_row(end) for end in ends), strict=True)
     arrival_id = next(tx.ids("row", 1))
     rows.is_sent = True
