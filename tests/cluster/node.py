@@ -34,9 +34,10 @@ def main() -> int:
 
 def become(mutant: str) -> None:
     """Put a mutant over the product. Mutants know this release only, and a node of another one has none of them."""
-    from tests.cluster import dispatch_mutants, mutants, newer
+    from tests.cluster import dispatch_mutants, mutants, newer, upgrade_mutants
 
-    {**mutants.MUTANTS, **dispatch_mutants.MUTANTS, **newer.MUTANTS}[mutant]()
+    every = (mutants, dispatch_mutants, newer, upgrade_mutants)
+    next(it.MUTANTS[mutant] for it in every if mutant in it.MUTANTS)()
 
 
 if __name__ == "__main__":

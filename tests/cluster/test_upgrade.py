@@ -13,7 +13,7 @@ from rota.model.trigger import Every
 from tests.cluster.processes import ROOT
 from tests.cluster.releases import THIS, installed, source_of
 from tests.cluster.shift import a_shift
-from tests.cluster.upgrading import PAUSED, TENANT, Upgrade, write_jobs
+from tests.cluster.upgrading import CLOSED_S, PAUSED, TENANT, Upgrade, write_jobs
 from tests.factories import a_definition, allow
 from tests.servers.postgres import PostgresServer
 
@@ -69,6 +69,44 @@ async def an_empty(store: str, request: pytest.FixtureRequest, folder: Path) -> 
         yield url
 
 
+async def upgraded(url: str, folder: Path, *, last: str, mutant: str | None = None) -> list[str]:
+    """Let the first release make a store and work on it, replace its nodes one by one; returns what was wrong then."""
+    old = installed(FIRST_RELEASE, folder / "first")
+    await old.rota(url, "store", "migrate")
+    await old.rota(url, "job", "apply", str(write_jobs(folder / "jobs.yaml")))
+    await old.rota(url, "job", "pause", PAUSED)
+    await old.rota(url, "tenant", "set", TENANT, "--cap", "6")
+    async with a_shift(url, folder, migrate=False) as shift:
+        upgrade = Upgrade(shift, closed_s=CLOSED_S if mutant is None else 20)
+        await upgrade.start("node-1", old)
+        await upgrade.start("node-2", old)
+        await upgrade.assign(old, 120)
+        await upgrade.until_all_work("old nodes")
+        await THIS.rota(url, "store", "migrate")
+
+        await upgrade.stop("node-1")
+        await upgrade.start("node-1", THIS, mutant=mutant)
+        await upgrade.assign(old, 120)
+        await upgrade.until_all_work("a new node beside an old one")
+
+        if last == "killed":
+            upgrade.kill("node-2")
+        else:
+            await upgrade.stop("node-2")
+        await upgrade.start("node-2", THIS, mutant=mutant)
+        await upgrade.assign(THIS, 30)
+        await THIS.rota(url, "job", "resume", PAUSED)
+        await upgrade.until_all_work("new nodes")
+
+        await upgrade.finish(THIS)
+        wrong = await upgrade.wrong()
+        await THIS.rota(url, "store", "check")
+        print(await THIS.rota(url, "cluster", "doctor"))  # it must not find an error
+        await upgrade.stop("node-1")
+        await upgrade.stop("node-2")
+        return wrong
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("last", ["killed", "stopped"])
@@ -76,39 +114,26 @@ async def an_empty(store: str, request: pytest.FixtureRequest, folder: Path) -> 
 async def test_a_store_of_the_first_release_is_upgraded_node_by_node_with_nothing_lost_or_doubled(
     store: str, last: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    old = installed(FIRST_RELEASE, tmp_path / "first")
     async with an_empty(store, request, tmp_path) as url:
-        await old.rota(url, "store", "migrate")
-        await old.rota(url, "job", "apply", str(write_jobs(tmp_path / "jobs.yaml")))
-        await old.rota(url, "job", "pause", PAUSED)
-        await old.rota(url, "tenant", "set", TENANT, "--cap", "6")
-        async with a_shift(url, tmp_path, migrate=False) as shift:
-            upgrade = Upgrade(shift)
-            await upgrade.start("node-1", old)
-            await upgrade.start("node-2", old)
-            await upgrade.assign(old, 120)
-            await upgrade.until_all_work("old nodes")
-            await THIS.rota(url, "store", "migrate")
+        wrong = await upgraded(url, tmp_path, last=last)
+    assert not wrong, "\n".join(wrong)
 
-            await upgrade.stop("node-1")
-            await upgrade.start("node-1", THIS)
-            await upgrade.assign(old, 120)
-            await upgrade.until_all_work("a new node beside an old one")
 
-            if last == "killed":
-                upgrade.kill("node-2")
-            else:
-                await upgrade.stop("node-2")
-            await upgrade.start("node-2", THIS)
-            await upgrade.assign(THIS, 30)
-            await THIS.rota(url, "job", "resume", PAUSED)
-            await upgrade.until_all_work("new nodes")
+CAUGHT_BY = {
+    "doubled_slots": "is there 2 times",
+    "dropped_slots": "is missing",
+    "forgotten_items": "state='ready'",
+    "taken_items": "outcome='lost'",
+}
 
-            await upgrade.finish(THIS)
-            wrong = await upgrade.wrong()
-            assert not wrong, "\n".join(wrong)
-            assert shift.surprises() == []
-            await THIS.rota(url, "store", "check")
-            print(await THIS.rota(url, "cluster", "doctor"))
-            await upgrade.stop("node-1")
-            await upgrade.stop("node-2")
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mutant", CAUGHT_BY)
+async def test_a_release_that_takes_over_in_a_wrong_way_is_caught(mutant: str, tmp_path: Path) -> None:
+    """The test above has teeth."""
+    last = "stopped" if mutant == "taken_items" else "killed"
+    wrong = await upgraded(f"sqlite:///{tmp_path}/rota.db", tmp_path, last=last, mutant=mutant)
+    caught = [it for it in wrong if CAUGHT_BY[mutant] in it]
+    print(f"\nmutant {mutant}: {len(wrong)} wrong, e.g. {caught[:1]}")
+    assert caught, wrong

@@ -12,6 +12,7 @@ import json
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,9 +85,11 @@ def write_jobs(path: Path) -> Path:
 class Upgrade:
     """The nodes, what was asked of them, and what they did."""
 
-    def __init__(self, shift: Shift) -> None:
+    def __init__(self, shift: Shift, *, closed_s: float = CLOSED_S) -> None:
         self.shift = shift
-        self._ids: dict[str, int] = {}
+        self._closed_s = closed_s
+        self._joined: dict[str, int] = {}
+        """The last incarnation that was waited for, by name."""
         self._numbers: list[str] = []
         self._killed: set[str] = set()
 
@@ -98,11 +101,14 @@ class Upgrade:
         self.shift.node(name, settings=settings, python=release.python, mutant=mutant).start()
 
         async def joined() -> bool:
-            ((last,),) = await self.shift.witness.ask(f"SELECT max(id) FROM rota_node WHERE name = '{name}'")
-            before, self._ids[name] = self._ids.get(name, 0), last or 0
-            return self._ids[name] > before
+            last = (await self._incarnations()).get(name, 0)
+            before, self._joined[name] = self._joined.get(name, 0), last
+            return last > before
 
         await self.shift.until_asked(joined, f"{name} to join")
+
+    async def _incarnations(self) -> dict[str, int]:
+        return dict(await self.shift.witness.ask("SELECT name, max(id) FROM rota_node GROUP BY name"))
 
     async def stop(self, name: str) -> None:
         """Tell a node to stop, and wait until it has finished what it has."""
@@ -132,19 +138,19 @@ class Upgrade:
         ended = f"SELECT node, count(*) FROM rota_attempt WHERE assigned_at > {since} GROUP BY node"
         has = "SELECT node_id, count(*) FROM rota_queue WHERE state = 'running' GROUP BY node_id"
         waits = "SELECT 1 FROM rota_run r JOIN rota_job j ON j.id = r.job_id WHERE r.state = 'waiting' AND j.name = "
-        if not self._ids.keys() <= dict(await ask(fired)).keys():
+        if not self._joined.keys() <= dict(await ask(fired)).keys():
             return False
         done = Counter(dict(await ask(ended)))
-        if min(done[name] for name in self._ids) < MEANWHILE or not await ask(f"{waits}'{QUEUED}'"):
+        if min(done[name] for name in self._joined) < MEANWHILE or not await ask(f"{waits}'{QUEUED}'"):
             return False
         retried, assigned = "SELECT 1 FROM rota_queue WHERE failures > 0", "SELECT 1 FROM rota_queue WHERE job_id = 0"
         if not await ask(retried) or not await ask(assigned):
             return False
-        return set(self._ids.values()) <= dict(await ask(has)).keys()
+        return set((await self._incarnations()).values()) <= dict(await ask(has)).keys()
 
     async def finish(self, release: Release) -> None:
-        """Pause all jobs, and wait until nothing is left to do. The run of an assignment ends after its items, when one
-        of the nodes looks for such."""
+        """Pause all jobs, and wait until nothing is left to do, or for so long that nothing more comes. The run of an
+        assignment ends after its items, when one of the nodes looks for such."""
         await release.rota(self.shift.url, "job", "pause", *JOBS)
         await self.shift.until_idle()
 
@@ -152,7 +158,8 @@ class Upgrade:
             await asyncio.sleep(0.1)
             return not await self.shift.witness.ask("SELECT id FROM rota_run WHERE ended_at IS NULL")
 
-        await self.shift.until_asked(is_over, "all runs to end", CLOSED_S)
+        with suppress(AssertionError):  # `wrong` names them
+            await self.shift.until_asked(is_over, "all runs to end", self._closed_s)
 
     async def wrong(self) -> list[str]:
         """What was lost or doubled, and what is not as it should be at the end."""
@@ -170,9 +177,20 @@ class Upgrade:
         found += wrong_lines(attempts, lines)
         verdict = self.shift.judged()
         found += [] if verdict.clean else [str(verdict)]
+        found += [*self.shift.surprises(), *self._complaints()]
         outcomes = Counter(it.outcome for it in attempts)
+        if self._killed and not outcomes["lost"]:
+            found.append("void: a node that had nothing in hand was killed")
         print(f"\nn={len(items)} items, of them {len(numbers)} assigned; attempts {dict(outcomes)}; {verdict}")
         return found
+
+    def _complaints(self) -> Iterator[str]:
+        """The errors in the logs. By their words, each node was of the one release and then of the other."""
+        for name, node in self.shift.nodes.items():
+            yield from (f"{name}: {line}" for line in node.log.splitlines() if "Z error " in line)
+            words = [node.log.count(word) for word in (" node started ", " node.started ")]
+            if words != [1, 1]:
+                yield f"{name} was started {words} times by the releases"
 
     async def _wrong_slots(self) -> Iterator[str]:
         changes: dict[str, list[tuple[str, int]]] = defaultdict(list)
