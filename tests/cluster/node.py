@@ -13,9 +13,7 @@ import sys
 import time
 
 from rota.cli.main import run
-from tests.cluster import dispatch_mutants, mutants, newer
 
-MUTANTS = {**mutants.MUTANTS, **dispatch_mutants.MUTANTS, **newer.MUTANTS}
 PR_SET_PDEATHSIG = 1
 
 
@@ -25,13 +23,21 @@ def main() -> int:
     parser.add_argument("--store", required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--app")
-    parser.add_argument("--mutant", choices=sorted(MUTANTS))
+    parser.add_argument("--mutant")
     given = parser.parse_args()
     if given.mutant:
-        MUTANTS[given.mutant]()
+        become(given.mutant)
     print(json.dumps({"wall": time.time(), "monotonic": time.monotonic()}), flush=True)
     app = ["--app", given.app] if given.app else []
     return run(["node", "start", "--store", given.store, "--name", given.name, *app])
+
+
+def become(mutant: str) -> None:
+    """Put a mutant over the product. Mutants know this release only, and a node of another one has none of them."""
+    from tests.cluster import dispatch_mutants, mutants, newer, upgrade_mutants
+
+    every = (mutants, dispatch_mutants, newer, upgrade_mutants)
+    next(it.MUTANTS[mutant] for it in every if mutant in it.MUTANTS)()
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ LEEWAY_S = 1.0
 
 class NodeProcess:
     """One node in a process group of its own. `skew_s` sets its wall clock off by libfaketime, `settings` are variables
-    of the environment, `within` is a command that runs another one under bounds or in a namespace."""
+    of the environment, `within` is a command that runs another one under bounds or in a namespace, `python` is that of
+    another release."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class NodeProcess:
         elsewhere: bool = False,
         within: Sequence[str] = (),
         program: Sequence[str] = ("tests.cluster.node",),
+        python: Path = Path(sys.executable),
     ) -> None:
         self.name = name
         self.skew_s = skew_s
@@ -54,7 +56,7 @@ class NodeProcess:
         host = "elsewhere" if elsewhere else "here"
         own = {"ROTA_EXECUTOR_STATE_PATH": str(folder / f"state-{host}"), "ROTA_LOGS_PATH": str(folder / "logs")}
         self.settings = {**own, **(settings or {})}
-        self._command = [sys.executable, "-m", *program, "--store", store, "--name", name]
+        self._command = [str(python), "-m", *program, "--store", store, "--name", name]
         self._command += ["--app", str(app)] if app else []
         self._command += ["--mutant", mutant] if mutant else []
         if elsewhere:

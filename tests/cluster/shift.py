@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,11 +21,14 @@ from tests.cluster.processes import NodeProcess
 from tests.cluster.rig import through
 from tests.cluster.watcher import Watcher
 from tests.cluster.witness import Witness
+from tests.servers.ports import LOOPBACK
 from tests.servers.proxy import FaultProxy
 
 WAIT_S = 60.0
 LOOK_S = 0.02
 SECOND_NS = 1_000_000_000
+SURPRISES = ("loop.failed", "a round failed")
+"""What a node says of them, and what one of release 0.1.0 said."""
 _ATTEMPT = ("item_id", "attempt", "node", "assigned_at", "started_at", "ended_at", "outcome", "message", "log_bytes")
 
 
@@ -63,6 +67,7 @@ class Shift:
         by_proxy: bool = False,
         within: Sequence[str] = (),
         proxy: FaultProxy | None = None,
+        python: Path = Path(sys.executable),
     ) -> NodeProcess:
         """A node that is not started yet."""
         made = NodeProcess(
@@ -74,6 +79,7 @@ class Shift:
             mutant=mutant,
             elsewhere=elsewhere,
             within=within,
+            python=python,
         )
         self.nodes[name] = made
         self._all.append(made)
@@ -185,7 +191,7 @@ class Shift:
         """What nodes met that they had not foreseen."""
         found = []
         for node in self.nodes.values():
-            found += [f"{node.name}: {line}" for line in node.log.splitlines() if "loop.failed" in line]
+            found += [f"{node.name}: {line}" for line in node.log.splitlines() if any(it in line for it in SURPRISES)]
         return found
 
     def kill_all(self) -> None:
@@ -194,18 +200,20 @@ class Shift:
 
 
 @asynccontextmanager
-async def a_shift(url: str, folder: Path, *, settings: Mapping[str, str] | None = None) -> AsyncIterator[Shift]:
-    """A migrated store with a quota for nobody yet, and no nodes."""
+async def a_shift(
+    url: str, folder: Path, *, settings: Mapping[str, str] | None = None, migrate: bool = True
+) -> AsyncIterator[Shift]:
+    """A migrated store with a quota for nobody yet, and no nodes. Without `migrate`, the store as it was found."""
     parts = urlsplit(url)
-    assert parts.hostname is not None
-    assert parts.port is not None
     async with AsyncExitStack() as stack:
         store = open_store(url, SystemClock(), actor="operator")
         stack.push_async_callback(store.close)
-        await store.migrate()
+        if migrate:
+            await store.migrate()
         watcher = stack.enter_context(Watcher())
         witness = await stack.enter_async_context(Witness(url))
-        proxy = await stack.enter_async_context(FaultProxy(parts.hostname, parts.port))
+        # A file has no host, and nobody reaches it by the proxy.
+        proxy = await stack.enter_async_context(FaultProxy(parts.hostname or LOOPBACK, parts.port or 0))
         control = Control(store, SystemClock(), DirectoryLogs(folder / "logs"))
         shift = Shift(
             url, folder, control=control, witness=witness, watcher=watcher, proxy=proxy, settings=settings or {}

@@ -6,6 +6,7 @@ product that is wrong about the time cannot hide it.
 
 import asyncio
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from tests.servers.sql import connect_mysql
 
 _CLOCK = {
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+    "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)",
     "mysql": "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
 }
 _AWAY = (
@@ -40,7 +42,8 @@ class Witness:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._clock = _CLOCK["postgresql" if url.startswith("postgresql:") else "mysql"]
+        self._kind = next((kind for kind in ("postgresql", "sqlite") if url.startswith(f"{kind}:")), "mysql")
+        self._clock = _CLOCK[self._kind]
         self._connection: Any = None
         self._turn = asyncio.Lock()
 
@@ -49,7 +52,7 @@ class Witness:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if isinstance(self._connection, asyncpg.Connection):
+        if self._kind == "postgresql":
             self._connection.terminate()
         else:
             self._connection.close()
@@ -66,15 +69,19 @@ class Witness:
                         await self._connect()
 
     async def _connect(self) -> None:
-        if self._url.startswith("postgresql:"):
+        if self._kind == "postgresql":
             self._connection = await asyncpg.connect(self._url)
+        elif self._kind == "sqlite":
+            self._connection = sqlite3.connect(self._url.removeprefix("sqlite:///"), isolation_level=None)
         else:
             self._connection = await connect_mysql(self._url)
             await self._connection.autocommit(True)
 
     async def _ask(self, statement: str) -> Sequence[tuple[Any, ...]]:
-        if isinstance(self._connection, asyncpg.Connection):
+        if self._kind == "postgresql":
             return [tuple(record) for record in await self._connection.fetch(statement)]
+        if self._kind == "sqlite":
+            return list(self._connection.execute(statement))
         async with self._connection.cursor() as cursor:
             await cursor.execute(statement)
             return list(await cursor.fetchall())
@@ -118,4 +125,4 @@ class Witness:
 
     @property
     def is_mysql(self) -> bool:
-        return not self._url.startswith("postgresql:")
+        return self._kind == "mysql"
