@@ -9,11 +9,15 @@ It sets the timers of each attempt, and reports starts and ends to the listener 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from rota.execution.attempt_outcome import node_unable, not_started
+from rota.execution.isolation.process_trees import ProcessTrees
 from rota.execution.live_attempt import KILL, TERMINATE, TIMEOUT, WARN, LiveAttempt
 from rota.execution.log_writer import LogWriter
 from rota.execution.timers import Timers
+from rota.execution.work_folders import WorkFolders
 from rota.model.run import LogKey
 from rota.model.states import Outcome
 from rota.model.work import Attempt, AttemptEnd
@@ -208,3 +212,23 @@ class _ClosingLog:
         if not self.over:
             self.over = True
             self._attempts.closed_log(self, self.live, self._outcome, self._ended_s, size)
+
+
+@dataclass(slots=True)
+class RunnerParts:
+    """Starts processes, reports attempts, writes output, sets timers and makes folders."""
+
+    loop: asyncio.AbstractEventLoop
+    process_trees: ProcessTrees
+    attempts: AttemptTable
+    log_writer: LogWriter
+    timers: Timers
+    work_folders: WorkFolders
+    unable: Callable[[], str] = str
+    """Returns why nothing can be started at present; an empty text if it can."""
+
+    def not_started(self, error: Exception, label: str) -> AttemptEnd:
+        outcome = not_started(error, label)
+        if outcome.outcome is Outcome.LOST and (why := self.unable()):
+            return node_unable(why)
+        return outcome

@@ -10,11 +10,11 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
+from rota.execution.attempts import RunnerParts
 from rota.execution.file_versions import AGE_S, FileVersion, FileVersions
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.live_attempt import LiveAttempt
 from rota.execution.process_limit import ProcessLimit
-from rota.execution.runner_parts import RunnerParts
 from rota.execution.worker_process import FILES_MAX, WorkerProcess
 from rota.execution.worker_protocol import Setup, WorkerTask
 from rota.model.work import AttemptEnd

@@ -15,15 +15,23 @@ from typing import Protocol
 import structlog
 from msgspec.structs import replace
 
-from rota.execution.attempt_outcome import asked_to_end, bounded_text, with_result
+from rota.execution.attempt_outcome import (
+    WorkerEnd,
+    asked_to_end,
+    bounded_text,
+    outcome_in_worker,
+    printable,
+    reported_failure,
+    start_failure,
+    with_result,
+)
+from rota.execution.attempts import RunnerParts
 from rota.execution.file_versions import FileVersion
 from rota.execution.isolation.process_tree import ProcessTree, TreeEnd
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.live_attempt import LiveAttempt
-from rota.execution.output_pipe import OutputPipe
-from rota.execution.runner_parts import RunnerParts
+from rota.execution.log_writer import OutputPipe
 from rota.execution.worker_link import WorkerLink
-from rota.execution.worker_outcome import WorkerEnd, outcome_in_worker, printable, reported_failure, start_failure
 from rota.execution.worker_protocol import (
     MAIN,
     Orders,

@@ -18,8 +18,8 @@ import structlog
 from rota.config import DispatchConfig
 from rota.core.dispatch.board import Rounds
 from rota.loops.executor import Executor
-from rota.loops.identity import Identity
 from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.model.dispatch import Pulse, Round
 from rota.ports import Clock, Store
 from rota.transactions.round import dispatch

@@ -11,10 +11,10 @@ import structlog
 from rota.config import ExecutorConfig
 from rota.core.advance import Advance
 from rota.core.dispatch.versions import handed_back, has_reader
-from rota.loops.identity import Identity
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.model.dispatch import Grant, Granted
 from rota.ports import Clock, Runner, Store
 from rota.transactions.finish import finish

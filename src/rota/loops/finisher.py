@@ -16,10 +16,10 @@ from rota.core.attempt import may_overlap
 from rota.core.notice import notices
 from rota.core.retry import after
 from rota.errors import StoreUnavailable
-from rota.loops.identity import Identity
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.loops.signals import Signals
 from rota.loops.store_time import StoreTime
 from rota.model.dispatch import ItemEnd, ItemStart

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import structlog
 
 from rota.config import LeaseConfig
 from rota.core.lease import is_replaced, namesakes
 from rota.errors import Refused
-from rota.loops.identity import Identity
 from rota.loops.loop import Loop
 from rota.model.node import Members, NewNode, Place
 from rota.ports import Clock, Runner, Store
@@ -35,6 +35,15 @@ HELD_LOOK_S = 0.25
 """How often to look whether a name is free."""
 
 log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Identity:
+    """The name of this node, and the id that the store gave to its present incarnation. The id is none while the node
+    has not joined, or has lost its lease and not joined anew. Only `Member` changes it; the other loops read it."""
+
+    name: str
+    id: int | None = None
 
 
 class Member(Loop):

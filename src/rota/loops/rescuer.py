@@ -19,9 +19,9 @@ from rota.core.lease import Look, Renewal, is_over, renewals
 from rota.core.rescue import lost, rescued
 from rota.errors import StoreUnavailable
 from rota.loops.duty import Duty
-from rota.loops.identity import Identity
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.model.node import Node
 from rota.ports import Clock, Runner, Store
 from rota.transactions.rescue import rescue

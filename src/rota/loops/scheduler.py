@@ -16,6 +16,7 @@ import asyncio
 import heapq
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import structlog
 
@@ -23,7 +24,6 @@ from rota.config import SchedulerConfig
 from rota.core.fire import Fire
 from rota.errors import StoreUnavailable
 from rota.loops.loop import Loop
-from rota.loops.placer.ownership import Ownership, OwnsEverything
 from rota.loops.signals import Signals
 from rota.loops.store_time import StoreTime
 from rota.model.plan import Committed, Pending
@@ -33,12 +33,25 @@ from rota.transactions.fire import fire
 
 RETRY_S = 0.05
 HOLD_S = 60.0
-
 Due = tuple[datetime, int]
 Moved = dict[int, datetime | None]
 """Jobs that were decided on, and when they are due next."""
 
 log = structlog.get_logger()
+
+
+class Ownership(Protocol):
+    """Says which jobs this scheduler should fire. To be wrong costs a failed update, or a while."""
+
+    def owns(self, job_id: int, at: datetime) -> bool:
+        """Whether this scheduler fires the slot of a job that is due at an instant."""
+
+
+class OwnsEverything:
+    """Owns every job: for a node that is alone, and where nobody coordinates."""
+
+    def owns(self, job_id: int, at: datetime) -> bool:
+        return True
 
 
 class Scheduler(Loop):

@@ -16,13 +16,11 @@ from rota.coordinators.memory import MemoryCoordinator
 from rota.core.dispatch.board import Rounds
 from rota.errors import InvalidInput
 from rota.execution.log_directory import DirectoryLogs
-from rota.execution.runner import ProcessRunner
-from rota.execution.runner_settings import RunnerSettings
+from rota.execution.runner import ProcessRunner, RunnerSettings
 from rota.loops.executor import Executor
-from rota.loops.identity import Identity
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
-from rota.loops.member import Member
+from rota.loops.member import Identity, Member
 from rota.loops.node_process import Execution, NodeProcess
 from rota.loops.placer.participation import Participation, participate
 from rota.model.cluster import Peer

@@ -7,8 +7,8 @@ import asyncio
 from rota.config import DispatchConfig
 from rota.loops import dispatcher as dispatching
 from rota.loops.dispatcher import QUIET_S, UNTOLD_S, Dispatcher
-from rota.loops.identity import Identity
 from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.model.work import GLOBAL, Limit
 from rota.ports import Clock
 from rota.sim.loop import SimClock, SimLoop, simulate
