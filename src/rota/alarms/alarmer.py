@@ -66,7 +66,7 @@ class PendingAlarms:
     """Keeps the alarms of one node that are not in the store yet."""
 
     def __init__(self, clock: Clock, node: str, *, wake: Callable[[], None]) -> None:
-        self._clock = clock
+        self.clock = clock
         self._node = node
         self._wake = wake
         self._notes: deque[Alarm] = deque(maxlen=NOTES_MAX)
@@ -89,7 +89,7 @@ class PendingAlarms:
         """A sweep has won jobs: X is now `held`, M is `most` (A0.2)."""
         if held > most:
             text = f"scheduler {self._node} holds {held} jobs, more than {most}: add machines"
-            self._own(AlarmKind.HELD_ABOVE, text, {"held": held, "most": most}, subject=f":{self._clock.token()}")
+            self._own(AlarmKind.HELD_ABOVE, text, {"held": held, "most": most}, subject=f":{self.clock.token()}")
 
     def warned(self, attempt: Attempt, message: str) -> None:
         """An attempt takes longer than it was expected to."""
@@ -112,15 +112,15 @@ class PendingAlarms:
         return f"{AlarmKind.COORDINATOR_LOST}:{self._node}"
 
     def store_away(self) -> None:
-        self._away_s = self._clock.monotonic() if self._away_s is None else self._away_s
+        self._away_s = self.clock.monotonic() if self._away_s is None else self._away_s
 
     def store_back(self) -> None:
         """The store answers. If it was away for long, that is told now, with its end."""
         away_s, self._away_s = self._away_s, None
-        if away_s is None or self.moment is None or self._clock.monotonic() - away_s < LOST_S:
+        if away_s is None or self.moment is None or self.clock.monotonic() - away_s < LOST_S:
             return
         text = f"node {self._node} had no answer from the store"
-        key, at = f"{AlarmKind.STORE_LOST}:{self._node}:{self._clock.token()}", moment(self.moment.at_us(away_s))
+        key, at = f"{AlarmKind.STORE_LOST}:{self._node}:{self.clock.token()}", moment(self.moment.at_us(away_s))
         lost = Alarm(key=key, kind=AlarmKind.STORE_LOST, at=at, scope=CLUSTER, text=text, data={"node": self._node})
         self._notes.extend((lost, lost.recovery(self._now())))
 
@@ -147,7 +147,7 @@ class PendingAlarms:
         self._wake()
 
     def _now(self) -> datetime:
-        return self._clock.wall() if self.moment is None else self.moment.now()
+        return self.clock.wall() if self.moment is None else self.moment.now()
 
 
 class Alarmer(Loop):
@@ -197,7 +197,7 @@ class Alarmer(Loop):
         notes = self.pending
         try:
             if notes.moment is None or notes.moment.elapsed() > CLOCK_S:
-                notes.moment = StoreTime(self._clock, await self._store.now())
+                notes.moment = StoreTime(self.clock, await self._store.now())
             rules = await self._store.alarm_rules()
         except StoreUnavailable:
             notes.store_away()

@@ -87,7 +87,7 @@ class Scheduler(Loop):
         look_s = self._look_s
         seen = await self._store.upcoming(within_s=look_s * 1.5, limit=self._config.look_max)
         self._notice(seen.placed)
-        moment = StoreTime(self._clock, seen.now)
+        moment = StoreTime(self.clock, seen.now)
         heap: list[Due] = [(self._turn_at(it), it.job_id) for it in seen.pending if not self._is_held(it.job_id)]
         heapq.heapify(heap)
         retried: set[int] = set()
@@ -172,7 +172,7 @@ class Scheduler(Loop):
                 self.skipped += run.slots
 
     def _hold_back(self, job_id: int, fault: Exception) -> None:
-        self._held[job_id] = self._clock.monotonic() + HOLD_S
+        self._held[job_id] = self.clock.monotonic() + HOLD_S
         reason = f"{type(fault).__name__}: {fault}"
         log.error("job.held_back", job_id=job_id, again_in_s=HOLD_S, reason=reason)
 
@@ -180,10 +180,10 @@ class Scheduler(Loop):
         """This release cannot read the job. It is told of once; a node that can read it fires it, overdue or not."""
         if job_id not in self._held:
             log.error("job.unreadable", job_id=job_id)
-        self._held[job_id] = self._clock.monotonic() + HOLD_S
+        self._held[job_id] = self.clock.monotonic() + HOLD_S
 
     def _is_held(self, job_id: int) -> bool:
-        return self._held.get(job_id, 0.0) > self._clock.monotonic()
+        return self._held.get(job_id, 0.0) > self.clock.monotonic()
 
 
 def _take(heap: list[Due], now: datetime) -> list[int]:

@@ -59,7 +59,7 @@ class Repairer(Loop):
     async def once(self) -> float:
         if self._keeper.session is None:
             return self._coordinator.ttl_s
-        began_s = self._clock.monotonic()
+        began_s = self.clock.monotonic()
         found = [it for folder in ("", *LASTING, *CLAIMED) for it in await self._coordinator.read(folder)]
         faults = wrong(found)
         for it in faults:
@@ -67,7 +67,7 @@ class Repairer(Loop):
         self._suspects = frozenset((it.entry.key, it.entry.version) for it in faults)
         await self._enlist(found)
         await self._tell_repairs(found)
-        took_s = self._clock.monotonic() - began_s
+        took_s = self.clock.monotonic() - began_s
         return min(self._coordinator.ttl_s, self._every_s) if faults else max(self._every_s, IDLE_SHARE * took_s)
 
     async def _put_right(self, it: Wrong) -> None:
@@ -80,7 +80,7 @@ class Repairer(Loop):
         elif (key, version) in self._suspects and await self._coordinator.delete(key, version):
             self.note(f"{key}: {it.why}; it was removed")
             if folder_of(key) == JOBS:  # whoever believes to have it looks again
-                await notify(self._coordinator, self._clock, "release")
+                await notify(self._coordinator, self.clock, "release")
 
     async def _enlist(self, found: list[Entry]) -> None:
         key = f"{ALL}/{self._keeper.peer.name}"
