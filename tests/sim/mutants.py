@@ -116,8 +116,8 @@ def _written(tx: Tx, plan: Plan) -> Committed:
 def fires_from_memory_after_advancing(patch: pytest.MonkeyPatch) -> None:
     async def fire_batch(self: Scheduler, ids: Sequence[int]) -> dict[int, datetime | None]:
         rule = Part(advances)
-        done = await self._store.transact(fire, ids, rule)
-        await self._store.write_plan(inserts(rule.whole))  # type: ignore[attr-defined]
+        done = await self.store.transact(fire, ids, rule)
+        await self.store.write_plan(inserts(rule.whole))  # type: ignore[attr-defined]
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
 
     writes_plans(patch)
@@ -127,9 +127,9 @@ def fires_from_memory_after_advancing(patch: pytest.MonkeyPatch) -> None:
 def inserts_then_advances(patch: pytest.MonkeyPatch) -> None:
     async def fire_batch(self: Scheduler, ids: Sequence[int]) -> dict[int, datetime | None]:
         look = Part(nothing)
-        await self._store.transact(fire, ids, look)
-        await self._store.write_plan(inserts(look.whole))  # type: ignore[attr-defined]
-        done = await self._store.transact(fire, ids, Part(advances))
+        await self.store.transact(fire, ids, look)
+        await self.store.write_plan(inserts(look.whole))  # type: ignore[attr-defined]
+        done = await self.store.transact(fire, ids, Part(advances))
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
 
     writes_plans(patch)
@@ -148,7 +148,7 @@ def prunes_the_row_that_says_a_slot_was_fired(patch: pytest.MonkeyPatch) -> None
 
     async def fire_batch(self: Scheduler, ids: Sequence[int]) -> dict[int, datetime | None]:
         wanted = {job_id: seen[id(self), job_id] for job_id in ids}
-        done = await self._store.fire_seen(wanted)  # type: ignore[attr-defined]
+        done = await self.store.fire_seen(wanted)  # type: ignore[attr-defined]
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
 
     patch.setattr(Scheduler, "_turn_at", remember)

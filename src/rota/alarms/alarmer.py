@@ -19,6 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
@@ -275,18 +276,18 @@ async def _why(store: Store, run: Run) -> str:
     return next((it.message for it in await store.items(run.id) if it.state is ItemState.FAILED and it.message), "")
 
 
+@dataclass(eq=False, repr=False)
 class Deliverer:
     """Sends messages by the courier, and keeps what became of each until the store has taken it."""
 
-    def __init__(self, store: Store, courier: Courier, *, wake: Callable[[], None]) -> None:
-        self._store = store
-        self._courier = courier
-        self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._settled: list[Settled] = []
-        self._wake = wake
-        """Called when there is something to write."""
-        self.sent = 0
-        """Messages that arrived."""
+    store: Store
+    courier: Courier
+    wake: Callable[[], None]
+    """Called when there is something to write."""
+    _under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _settled: list[Settled] = field(default_factory=list)
+    sent: int = 0
+    """Messages that arrived."""
 
     async def send(self, parcels: Sequence[Parcel], rules: Mapping[str, AlarmRule]) -> None:
         """Begin with what may begin: of each rule one at a time, and not too many in all."""
@@ -294,14 +295,14 @@ class Deliverer:
             rule = rules[parcel.message.rule]
             if rule.name in self._under_way or len(self._under_way) >= SENDS_MAX:
                 continue
-            if await take_deliveries(self._store, parcel.deliveries, lease_s=LEASE_S):
+            if await take_deliveries(self.store, parcel.deliveries, lease_s=LEASE_S):
                 self._under_way[rule.name] = asyncio.create_task(self._carry(rule, parcel))
 
     async def settle(self) -> None:
         """Write what became of messages. What could not be written is kept."""
         settled = tuple(self._settled)
         if settled:
-            await self._store.transact(settle_deliveries, settled)
+            await self.store.transact(settle_deliveries, settled)
         del self._settled[: len(settled)]
 
     async def close(self) -> None:
@@ -316,14 +317,14 @@ class Deliverer:
     async def _carry(self, rule: AlarmRule, parcel: Parcel) -> None:
         try:
             async with asyncio.timeout(CARRY_S):
-                answer = await self._courier.send(rule, parcel.message)
+                answer = await self.courier.send(rule, parcel.message)
             self._settled.append(Settled(deliveries=parcel.deliveries, answer=answer, arrived=True))
             self.sent += 1
         except (Undelivered, TimeoutError) as error:
             self._fail(rule, parcel, str(error) or "no answer in time")
         finally:
             del self._under_way[rule.name]
-            self._wake()
+            self.wake()
 
     def _fail(self, rule: AlarmRule, parcel: Parcel, reason: str) -> None:
         tries = max(it.tries for it in parcel.deliveries) + 1

@@ -81,6 +81,7 @@ class WorkerPool:
             self._start_workers()
 
     def freed(self, worker: WorkerProcess) -> None:
+        """The worker is ready, or can take attempts again."""
         if self._workers.get(worker) is not None and worker not in self._free:
             self._free.append(worker)
         if self._starting:
@@ -90,6 +91,7 @@ class WorkerPool:
             worker.retire()
 
     def gone(self, worker: WorkerProcess, start_failure: AttemptEnd | None) -> None:
+        """The process is gone; `start_failure` says why if it was never ready."""
         if self._workers.pop(worker, None) is None:
             return
         self._count_starting()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 from msgspec.structs import replace
@@ -38,11 +38,13 @@ from rota.execution.worker_protocol import (
     ProtocolViolation,
     Setup,
     WorkerReport,
-    WorkerTask,
     order_of,
 )
 from rota.model.states import Outcome
 from rota.model.work import AttemptEnd
+
+if TYPE_CHECKING:
+    from rota.execution.worker_pool import Route, WorkerPool
 
 log = structlog.get_logger()
 
@@ -63,33 +65,11 @@ _LEFT = "[rota: the task left {} behind; its worker was killed with them]\n"
 _SHARED = b"[rota: printed by the process that runs this item and others at a time]\n"
 
 
-class RoutedTask(Protocol):
-    """What a worker needs to know of the route of an attempt (`worker_pool.Route`)."""
-
-    @property
-    def task(self) -> WorkerTask: ...
-
-    @property
-    def sends_config(self) -> bool: ...
-
-
-class WorkerListener(Protocol):
-    """The pool of a worker."""
-
-    def freed(self, worker: WorkerProcess) -> None:
-        """The worker is ready, or can take attempts again."""
-        ...
-
-    def gone(self, worker: WorkerProcess, start_failure: AttemptEnd | None) -> None:
-        """The process is gone; `start_failure` says why if it was never ready."""
-        ...
-
-
 class WorkerProcess:
     """A worker process. Its pool gives it no more attempts than `room`."""
 
     def __init__(
-        self, parts: RunnerParts, listener: WorkerListener, spec: TreeSpec, setup: Setup, files: dict[str, FileVersion]
+        self, parts: RunnerParts, pool: WorkerPool, spec: TreeSpec, setup: Setup, files: dict[str, FileVersion]
     ) -> None:
         self.files = files
         """The files that it has loaded or will load, each with the version that it had at the latest before that."""
@@ -100,7 +80,7 @@ class WorkerProcess:
         self.is_retiring = False
         self.over = False
         self._parts = parts
-        self._listener = listener
+        self._pool = pool
         self._spec = spec
         self._setup = setup
         self._lives: dict[int, LiveAttempt] = {}
@@ -166,9 +146,9 @@ class WorkerProcess:
 
     def _unstarted(self, error: Exception) -> None:
         self.over = True
-        self._listener.gone(self, None if self.is_retiring else self._parts.not_started(error, self._spec.label))
+        self._pool.gone(self, None if self.is_retiring else self._parts.not_started(error, self._spec.label))
 
-    def give(self, lives: Sequence[tuple[LiveAttempt, RoutedTask]]) -> None:
+    def give(self, lives: Sequence[tuple[LiveAttempt, Route]]) -> None:
         """Give attempts to the worker, all in one frame."""
         self.given_since = self._parts.loop.time()
         tasks = []
@@ -255,7 +235,7 @@ class WorkerProcess:
         if report.ready and not self.is_ready:
             self.is_ready = True
             self.idle_since = now
-            self._listener.freed(self)
+            self._pool.freed(self)
         if report.broken is not None:
             self._broken = AttemptEnd(
                 Outcome.FAILED, bounded_text(report.broken.cause), bounded_text(report.broken.message)
@@ -322,7 +302,7 @@ class WorkerProcess:
                 self.retire()
                 return
         if not self.is_retiring and not self.over:
-            self._listener.freed(self)
+            self._pool.freed(self)
 
     def _printed(self, data: bytes) -> None:
         """Keep what the process has printed. With several items in it nobody knows which one did: the first gets it."""
@@ -352,7 +332,7 @@ class WorkerProcess:
             self._parts.attempts.end(live, outcome._replace(late_s=end.late_s), now)
         unneeded = self.is_retiring and self._wrong is None
         failure = self._broken or start_failure(ended, self._spec.bounds, self._tail)
-        self._listener.gone(self, None if self.is_ready or unneeded else failure)
+        self._pool.gone(self, None if self.is_ready or unneeded else failure)
 
     def _abandon(self, why: AttemptEnd) -> None:
         """After a fault of ours: kill the process and report every attempt, so that none is left without an end."""
@@ -362,7 +342,7 @@ class WorkerProcess:
         for live in (*self._lives.values(), *(live for live, _, _ in self._held)):
             self._parts.attempts.end(live, why, None)
         self._lives.clear()
-        self._listener.gone(self, why)
+        self._pool.gone(self, why)
 
 
 def _checked_path(file: str) -> str:
