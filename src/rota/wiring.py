@@ -250,12 +250,12 @@ class ThisHost:
         self._machine = MachineLoad(clock.monotonic)
 
     def place(self) -> Place:
-        from rota.execution.process_place import here
+        from rota.execution.isolation.sweeping import here
 
         return here()
 
     def is_gone(self, place: Place) -> bool:
-        from rota.execution.process_place import here, process_is_gone
+        from rota.execution.isolation.sweeping import here, process_is_gone
 
         return process_is_gone(place, here())
 

@@ -22,18 +22,16 @@ from msgspec.structs import replace
 from rota.errors import InvalidInput
 from rota.execution import environment
 from rota.execution.attempt_outcome import bounded_text, node_stopped, node_unable
-from rota.execution.attempts import AttemptTable, RunnerParts
+from rota.execution.attempts import AttemptTable, ProcessLimit, RunnerParts
 from rota.execution.file_versions import FileVersions
 from rota.execution.isolation.dead_mans_switch import boottime_ns
 from rota.execution.isolation.process_trees import ProcessTrees
 from rota.execution.isolation.promises import BoundaryKind, warning_of
-from rota.execution.isolation.sweeping import SweepReport, sweep
+from rota.execution.isolation.sweeping import SweepReport, here, process_is_gone, sweep
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.kinds.kind import ProgramKind, WorkerKind
 from rota.execution.kinds.registry import KINDS
 from rota.execution.log_writer import LogWriter
-from rota.execution.process_limit import ProcessLimit
-from rota.execution.process_place import here, process_is_gone
 from rota.execution.programs import Programs
 from rota.execution.timers import Timers
 from rota.execution.users import Users, rights_of_root, run_as_root

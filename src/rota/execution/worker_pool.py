@@ -11,11 +11,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rota.execution.attempts import RunnerParts
+from rota.execution.attempts import ProcessLimit, RunnerParts
 from rota.execution.file_versions import AGE_S, FileVersion, FileVersions
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.live_attempt import LiveAttempt
-from rota.execution.process_limit import ProcessLimit
 from rota.execution.worker_process import FILES_MAX, WorkerProcess
 from rota.execution.worker_protocol import Setup, WorkerTask
 from rota.model.work import AttemptEnd

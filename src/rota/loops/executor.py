@@ -43,15 +43,11 @@ class Executor(Loop):
     _unread: bool = True
     _unreadable: list[tuple[Granted, Grant]] = field(default_factory=list)
     _beginning: bool = False
-    _last: int = 0
+    last_round: int = 0
     _as_id: int | None = None
     _looked_s: float = 0.0
     begun: int = 0
     """Attempts begun by this executor."""
-
-    @property
-    def last_round(self) -> int:
-        return self._last
 
     @property
     def is_beginning(self) -> bool:
@@ -75,7 +71,7 @@ class Executor(Loop):
         if self.identity.id is None:
             return 0.2
         if self.identity.id != self._as_id:  # a new incarnation begins with nothing
-            self._as_id, self._last, self._handed, self._unread = self.identity.id, 0, [], True
+            self._as_id, self.last_round, self._handed, self._unread = self.identity.id, 0, [], True
             self._unreadable = []
         self._beginning = True
         try:
@@ -117,14 +113,16 @@ class Executor(Loop):
         if self._unread:
             self._unread = False
             try:
-                handed = list(await self.store.granted(node_id, self._last))
+                handed = list(await self.store.granted(node_id, self.last_round))
             except BaseException:
                 self._unread = True
                 raise
-        by_round = {grant.round: grant for grant in handed if grant.round > self._last}  # one may have come both ways
+        by_round = {
+            grant.round: grant for grant in handed if grant.round > self.last_round
+        }  # one may have come both ways
         fresh = [by_round[number] for number in sorted(by_round)]
         if fresh:
-            self._last = fresh[-1].round
+            self.last_round = fresh[-1].round
         return fresh
 
     async def _begin(self, node_id: int, grants: list[Grant]) -> None:
@@ -134,7 +132,7 @@ class Executor(Loop):
             loaded = await self.loader.attempts(grants)
         except BaseException:
             self._handed = [*grants, *self._handed]
-            self._last = grants[0].round - 1
+            self.last_round = grants[0].round - 1
             raise
         if self.identity.id != node_id:
             return  # given up meanwhile: these items are no longer this node's
