@@ -223,7 +223,6 @@ class Alarmer(Loop):
         self._coordinator_away = lost
 
     async def _sort(self, rules: Sequence[AlarmRule]) -> None:
-        """Ask the rules about new alarms."""
         new = await self._store.alarms(unsorted=True, limit=SORT_MAX)
         if not new:
             return

@@ -114,7 +114,6 @@ class AttemptTable:
             self._closing.add(_ClosingLog(self, live, outcome, ended_s or self.loop.time()))
 
     def report_ends(self) -> None:
-        """Report the ends that were collected."""
         self._reporting = False
         ended, self._ended = self._ended, []
         if ended:

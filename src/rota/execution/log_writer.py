@@ -65,7 +65,6 @@ class LogWriter:
         return self._backlog > BACKLOG_MAX
 
     def when_free(self, resume: Work) -> None:
-        """Call `resume` when output may be read again."""
         self._held_up.append(resume)
 
     def mark(self, output: AttemptOutput) -> None:

@@ -108,7 +108,6 @@ class WorkerProcess:
 
     @property
     def started(self) -> bool:
-        """Whether any of its items has started."""
         return any(live.started_s is not None for live in self._lives.values())
 
     async def run(self) -> None:

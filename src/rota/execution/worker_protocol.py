@@ -90,7 +90,6 @@ class AttemptOrder(msgspec.Struct, array_like=True, frozen=True):
 
 
 def order_of(attempt: Attempt, number: int, task: int, config: dict[str, Any] | None = None) -> AttemptOrder:
-    """An attempt as it is sent to a worker."""
     return AttemptOrder(
         number,
         task,

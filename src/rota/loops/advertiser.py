@@ -90,7 +90,6 @@ class Advertiser:
     _promises: tuple[str, Mapping[str, str]] | None = None
 
     def describe(self, incarnation: str) -> NewNode:
-        """This node, as it joins."""
         executor = self.config.executor
         return NewNode(
             name=self.config.node.name,
@@ -115,7 +114,6 @@ class Advertiser:
         self.apps = apps  # only now: what was not told is told at the next load
 
     async def tell_unreachable(self, nodes: Sequence[Node]) -> None:
-        """These nodes do not answer this one."""
         self._unreachable = tuple(sorted(node.id for node in nodes))
         await self._advertise(self.apps)
 

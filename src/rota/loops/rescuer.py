@@ -115,7 +115,6 @@ class Rescuer(Loop):
         return max(min(left_s, LOOK_SHARE * self.config.lease_s), SOON_S)
 
     def _unseen_s(self, node_id: int) -> float:
-        """For how long no renewal of a node was seen."""
         return self.clock.monotonic() - self._seen[node_id].at_s
 
     def _is_over(self, node: Node, now: datetime, hold_s: float) -> bool:

@@ -87,7 +87,7 @@ class Scheduler(Loop):
             if wait_s > 0:
                 usual_s = min(wait_s, self.config.look_s - moment.elapsed())
                 await self.rest(min(wait_s, self._look_s - moment.elapsed()), usual_s=usual_s)
-                if self._woken_early(moment, heap):
+                if moment.elapsed() < self._look_s and heap[0][0] - moment.now() > timedelta(milliseconds=1):
                     return 0.0
                 continue
             due = _take(heap, moment.now())
@@ -109,9 +109,6 @@ class Scheduler(Loop):
         """When a job is to be fired here: at its instant, or so much later if it is another's turn."""
         mine = self.ownership is None or self.ownership.owns(it.job_id, it.next_fire_at)
         return it.next_fire_at if mine else it.next_fire_at + self._overdue
-
-    def _woken_early(self, moment: StoreTime, heap: Sequence[Due]) -> bool:
-        return moment.elapsed() < self._look_s and heap[0][0] - moment.now() > timedelta(milliseconds=1)
 
     async def _fire(self, job_ids: Sequence[int], heap: list[Due], retried: set[int], moment: StoreTime) -> None:
         """Fire in batches, some at a time. Jobs that a batch left out come again soon: at once if it had too much to

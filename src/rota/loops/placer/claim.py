@@ -269,7 +269,6 @@ class Handovers:
 
     @property
     def own(self) -> frozenset[int]:
-        """The jobs that this giver is to give."""
         return frozenset(self._own)
 
     async def read(self, alive: Collection[str], owned: Collection[int]) -> dict[int, Handover]:

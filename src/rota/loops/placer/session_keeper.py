@@ -102,7 +102,6 @@ class SessionKeeper(Loop):
         return max(self.coordinator.ttl_s * RENEW_SHARE - (self.clock.monotonic() - began_s), 0.0)
 
     async def tell(self, **changes: Any) -> None:
-        """Change what this scheduler says of itself."""
         async with self._telling:
             peer = msgspec.structs.replace(self.peer, **changes)
             if self.session is None:
