@@ -21,8 +21,7 @@ from rota.control import Control
 from rota.control.jobs import Action, sources_of
 from rota.core.placement.beat import busy
 from rota.definitions.loaded import Loaded
-from rota.loops.ability_reporter import AbilityReporter
-from rota.loops.advertiser import Advertiser, Apps, HostFacts, SetApps
+from rota.loops.advertiser import AbilityReporter, Advertiser, Apps, HostFacts, SetApps
 from rota.loops.definer import Definer, Source
 from rota.loops.dispatcher import Dispatcher
 from rota.loops.duty import Duties, Duty
@@ -30,12 +29,11 @@ from rota.loops.evictor import Evictor
 from rota.loops.executor import Executor
 from rota.loops.expirer import Expirer
 from rota.loops.finisher import Finisher
-from rota.loops.identity import Identity
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.inspector import Inspector, Ping
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
-from rota.loops.member import Member
+from rota.loops.member import Identity, Member
 from rota.loops.node_process import Execution, NodeDoor, NodeProcess
 from rota.loops.outage import Outage, coordinator_outage, store_outage
 from rota.loops.placer.claim import ClaimPlacer
@@ -43,10 +41,9 @@ from rota.loops.placer.cluster_view import ClusterView
 from rota.loops.placer.participation import Participation, participate
 from rota.loops.placer.repairer import Repairer
 from rota.loops.pruner import Pruner
-from rota.loops.reconciler import Reconciler
+from rota.loops.reconciler import Reconciler, Settler
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
-from rota.loops.settler import Settler
 from rota.loops.signals import Signals
 from rota.model.cluster import Peer, Placement
 from rota.model.job import Definition

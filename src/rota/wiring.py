@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rota.execution.isolation.sweeping import SweepReport
     from rota.execution.runner import ProcessRunner
     from rota.loops.advertiser import HostFacts
-    from rota.loops.identity import Identity
+    from rota.loops.member import Identity
     from rota.loops.node_process import NodeProcess
     from rota.model.node import Place
     from rota.rest.door import Door
@@ -139,7 +139,7 @@ async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str])
     from rota.definitions.loaded import Loaded
     from rota.execution.descriptors import raise_limit
     from rota.execution.isolation import state_folder
-    from rota.loops.identity import Identity
+    from rota.loops.member import Identity
     from rota.node import Ports, build
     from rota.rest.door import DESCRIPTORS
     from rota.rest.ping import Pinger
@@ -207,8 +207,7 @@ async def _hear_words(store: Store, door: Door) -> None:
 
 def _runner(config: Config, apps: Loaded, logs: LogStore, descriptors: int) -> ProcessRunner:
     from rota.execution.descriptors import trees_max
-    from rota.execution.runner import ProcessRunner
-    from rota.execution.runner_settings import PROCESSES_MAX, RunnerSettings
+    from rota.execution.runner import PROCESSES_MAX, ProcessRunner, RunnerSettings
     from rota.loops.advertiser import words
     from rota.rest.door import DESCRIPTORS
 
@@ -251,12 +250,12 @@ class ThisHost:
         self._machine = MachineLoad(clock.monotonic)
 
     def place(self) -> Place:
-        from rota.execution.process_place import here
+        from rota.execution.isolation.sweeping import here
 
         return here()
 
     def is_gone(self, place: Place) -> bool:
-        from rota.execution.process_place import here, process_is_gone
+        from rota.execution.isolation.sweeping import here, process_is_gone
 
         return process_is_gone(place, here())
 

@@ -137,14 +137,14 @@ def no_switch() -> None:
     once = Member.once
 
     async def late(self: Member) -> float:
-        runner = self._runner
-        self._runner = None
+        runner = self.runner
+        self.runner = None
         try:
             return await once(self)
         finally:
-            self._runner = runner
+            self.runner = runner
             if runner is not None:
-                runner.renew(self._clock.boottime() + FAR_S)
+                runner.renew(self.clock.boottime() + FAR_S)
 
     Member.once = late  # type: ignore[method-assign]
 

@@ -12,7 +12,7 @@ FOREVER_S = 86_400.0
 def rest_s(self: Dispatcher, pulse: Pulse | None = None) -> float:
     """Only what it knows to be due is a reason to look."""
     due_s = self._due_s
-    return FOREVER_S if due_s is None else max(due_s - self._clock.monotonic(), 0.0)
+    return FOREVER_S if due_s is None else max(due_s - self.clock.monotonic(), 0.0)
 
 
 if __name__ == "__main__":

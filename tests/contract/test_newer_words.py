@@ -17,8 +17,8 @@ from rota.core.advance import Advance
 from rota.core.dispatch.board import Rounds
 from rota.core.fire import Fire
 from rota.errors import Unreadable
-from rota.loops.identity import Identity
 from rota.loops.loader import Loader
+from rota.loops.member import Identity
 from rota.loops.rescuer import Rescuer
 from rota.loops.scheduler import Scheduler
 from rota.model.alarm import Alarm, AlarmKind, AlarmRule, Channel, ChannelKind

@@ -19,8 +19,7 @@ from rota.clock import SystemClock
 from rota.execution import attempts
 from rota.execution.live_attempt import TIMEOUT, LiveAttempt
 from rota.execution.log_directory import DirectoryLogs
-from rota.execution.runner import ProcessRunner
-from rota.execution.runner_settings import RunnerSettings
+from rota.execution.runner import ProcessRunner, RunnerSettings
 from rota.model.job import JobName, handler_name
 from rota.model.listener import LISTENERS, listener_name
 from rota.model.run import LogKey

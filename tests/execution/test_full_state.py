@@ -16,8 +16,7 @@ import pytest
 
 from rota.errors import InvalidInput
 from rota.execution.log_directory import DirectoryLogs
-from rota.execution.runner import ProcessRunner
-from rota.execution.runner_settings import RunnerSettings
+from rota.execution.runner import ProcessRunner, RunnerSettings
 from tests.execution.harness import Heard, fill, rig
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rota.execution.worker import address
 from rota.execution.worker.address import is_public, request_target
-from rota.execution.worker.errors import TaskFault
+from rota.execution.worker_protocol import TaskFault
 from rota.model import work
 from rota.model.states import Outcome
 from tests.execution.harness import rig

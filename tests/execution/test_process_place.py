@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from rota.execution.isolation import procfs
-from rota.execution.process_place import here, process_is_gone
+from rota.execution.isolation.sweeping import here, process_is_gone
 from tests.execution.isolation.rig import wait_until
 
 HEADLESS = """

@@ -116,8 +116,8 @@ def _written(tx: Tx, plan: Plan) -> Committed:
 def fires_from_memory_after_advancing(patch: pytest.MonkeyPatch) -> None:
     async def fire_batch(self: Scheduler, ids: Sequence[int]) -> dict[int, datetime | None]:
         rule = Part(advances)
-        done = await self._store.transact(fire, ids, rule)
-        await self._store.write_plan(inserts(rule.whole))  # type: ignore[attr-defined]
+        done = await self.store.transact(fire, ids, rule)
+        await self.store.write_plan(inserts(rule.whole))  # type: ignore[attr-defined]
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
 
     writes_plans(patch)
@@ -127,9 +127,9 @@ def fires_from_memory_after_advancing(patch: pytest.MonkeyPatch) -> None:
 def inserts_then_advances(patch: pytest.MonkeyPatch) -> None:
     async def fire_batch(self: Scheduler, ids: Sequence[int]) -> dict[int, datetime | None]:
         look = Part(nothing)
-        await self._store.transact(fire, ids, look)
-        await self._store.write_plan(inserts(look.whole))  # type: ignore[attr-defined]
-        done = await self._store.transact(fire, ids, Part(advances))
+        await self.store.transact(fire, ids, look)
+        await self.store.write_plan(inserts(look.whole))  # type: ignore[attr-defined]
+        done = await self.store.transact(fire, ids, Part(advances))
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
 
     writes_plans(patch)
@@ -148,7 +148,7 @@ def prunes_the_row_that_says_a_slot_was_fired(patch: pytest.MonkeyPatch) -> None
 
     async def fire_batch(self: Scheduler, ids: Sequence[int]) -> dict[int, datetime | None]:
         wanted = {job_id: seen[id(self), job_id] for job_id in ids}
-        done = await self._store.fire_seen(wanted)  # type: ignore[attr-defined]
+        done = await self.store.fire_seen(wanted)  # type: ignore[attr-defined]
         return {change.now.id: change.now.next_fire_at for change in done.plan.jobs}
 
     patch.setattr(Scheduler, "_turn_at", remember)
@@ -184,7 +184,7 @@ def reaps_by_the_clock_of_the_node(patch: pytest.MonkeyPatch) -> None:
     real = rescue_module._is_gone
 
     def is_over(self: Rescuer, node: Any, now: datetime, hold_s: float) -> bool:
-        return self._clock.wall() > node.lease_until + timedelta(seconds=self._config.margin_s + hold_s)
+        return self.clock.wall() > node.lease_until + timedelta(seconds=self.config.margin_s + hold_s)
 
     def trusting(*facts: Any, **_: Any) -> bool:
         return real(*facts, seen_gone=True)
@@ -224,13 +224,13 @@ def counts_the_lease_from_the_reply(patch: pytest.MonkeyPatch) -> None:
     once = Member.once
 
     async def late(self: Member) -> float:
-        runner, self._runner = self._runner, None
+        runner, self.runner = self.runner, None
         try:
             rest_s = await once(self)
         finally:
-            self._runner = runner
-        if runner is not None and self._identity.id is not None:
-            runner.renew(self._clock.boottime() + self._config.lease_s - self._config.margin_s)
+            self.runner = runner
+        if runner is not None and self.identity.id is not None:
+            runner.renew(self.clock.boottime() + self.config.lease_s - self.config.margin_s)
         return rest_s
 
     patch.setattr(Member, "once", late)
@@ -313,7 +313,7 @@ def is_present_before_it_has_told_all(patch: pytest.MonkeyPatch) -> None:
     introduce = SessionKeeper._introduce
 
     async def early(self: SessionKeeper, bare: Peer) -> bool:
-        self.session = self._coordinator.session
+        self.session = self.coordinator.session
         return await introduce(self, bare)
 
     patch.setattr(SessionKeeper, "_introduce", early)

@@ -31,7 +31,7 @@ TRIED = {
         reason="shows only with more schedulers than jobs, which a simulation never has",
     ),
     "loops.placer.session_keeper: SessionKeeper.is_believed: "
-    "`self.session is not None and self._clock.monotonic() < self._coordi...` by `or`": Fate(
+    "`self.session is not None and self.clock.monotonic() < self.coordina...` by `or`": Fate(
         test=f"{PLACEMENT}::test_who_shall_stop_without_a_coordinator_fires_only_while_its_claims_are_its_own",
         reason="matters under `on_lost: stop` and `exit`; simulations go on",
     ),
@@ -52,7 +52,7 @@ TRIED = {
         reason="the version is read in every sweep before it is used",
     ),
     "loops.placer.session_keeper: SessionKeeper._update: "
-    "`not await self._coordinator.update(self.key, self._fence, encode(pe...` without `not`": SEEN,
+    "`not await self.coordinator.update(self.key, self._fence, encode(peer))` without `not`": SEEN,
     "core.placement.scope: plan: `strategy is Strategy.STABLE or not nodes` without its last part": Fate(
         test=f"{SCOPE}::test_with_nobody_to_cut_for_nobody_has_a_job",
         reason="shows only when all schedulers are drained at once, which no seed has done within so many",

@@ -13,10 +13,9 @@ from rota.coordinators.memory import MemoryCoordinator
 from rota.coordinators.recipes import handover_key, write_handover
 from rota.core.dispatch.board import Rounds
 from rota.errors import CommitUnknown
-from rota.loops.identity import Identity
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
-from rota.loops.member import Member
+from rota.loops.member import Identity, Member
 from rota.loops.placer.claim import ClaimPlacer, Handovers
 from rota.loops.placer.participation import participate
 from rota.loops.reconciler import Reconciler

@@ -6,7 +6,7 @@ import asyncio
 
 from rota.config import DispatchConfig
 from rota.loops.dispatcher import Dispatcher
-from rota.loops.identity import Identity
+from rota.loops.member import Identity
 from rota.model.states import ItemState
 from rota.model.work import Limit
 from rota.sim.loop import SimClock, SimLoop, simulate

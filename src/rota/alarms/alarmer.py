@@ -19,6 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
@@ -66,7 +67,7 @@ class PendingAlarms:
     """Keeps the alarms of one node that are not in the store yet."""
 
     def __init__(self, clock: Clock, node: str, *, wake: Callable[[], None]) -> None:
-        self._clock = clock
+        self.clock = clock
         self._node = node
         self._wake = wake
         self._notes: deque[Alarm] = deque(maxlen=NOTES_MAX)
@@ -89,7 +90,7 @@ class PendingAlarms:
         """A sweep has won jobs: X is now `held`, M is `most` (A0.2)."""
         if held > most:
             text = f"scheduler {self._node} holds {held} jobs, more than {most}: add machines"
-            self._own(AlarmKind.HELD_ABOVE, text, {"held": held, "most": most}, subject=f":{self._clock.token()}")
+            self._own(AlarmKind.HELD_ABOVE, text, {"held": held, "most": most}, subject=f":{self.clock.token()}")
 
     def warned(self, attempt: Attempt, message: str) -> None:
         """An attempt takes longer than it was expected to."""
@@ -112,15 +113,15 @@ class PendingAlarms:
         return f"{AlarmKind.COORDINATOR_LOST}:{self._node}"
 
     def store_away(self) -> None:
-        self._away_s = self._clock.monotonic() if self._away_s is None else self._away_s
+        self._away_s = self.clock.monotonic() if self._away_s is None else self._away_s
 
     def store_back(self) -> None:
         """The store answers. If it was away for long, that is told now, with its end."""
         away_s, self._away_s = self._away_s, None
-        if away_s is None or self.moment is None or self._clock.monotonic() - away_s < LOST_S:
+        if away_s is None or self.moment is None or self.clock.monotonic() - away_s < LOST_S:
             return
         text = f"node {self._node} had no answer from the store"
-        key, at = f"{AlarmKind.STORE_LOST}:{self._node}:{self._clock.token()}", moment(self.moment.at_us(away_s))
+        key, at = f"{AlarmKind.STORE_LOST}:{self._node}:{self.clock.token()}", moment(self.moment.at_us(away_s))
         lost = Alarm(key=key, kind=AlarmKind.STORE_LOST, at=at, scope=CLUSTER, text=text, data={"node": self._node})
         self._notes.extend((lost, lost.recovery(self._now())))
 
@@ -147,7 +148,7 @@ class PendingAlarms:
         self._wake()
 
     def _now(self) -> datetime:
-        return self._clock.wall() if self.moment is None else self.moment.now()
+        return self.clock.wall() if self.moment is None else self.moment.now()
 
 
 class Alarmer(Loop):
@@ -197,7 +198,7 @@ class Alarmer(Loop):
         notes = self.pending
         try:
             if notes.moment is None or notes.moment.elapsed() > CLOCK_S:
-                notes.moment = StoreTime(self._clock, await self._store.now())
+                notes.moment = StoreTime(self.clock, await self._store.now())
             rules = await self._store.alarm_rules()
         except StoreUnavailable:
             notes.store_away()
@@ -222,7 +223,6 @@ class Alarmer(Loop):
         self._coordinator_away = lost
 
     async def _sort(self, rules: Sequence[AlarmRule]) -> None:
-        """Ask the rules about new alarms."""
         new = await self._store.alarms(unsorted=True, limit=SORT_MAX)
         if not new:
             return
@@ -275,18 +275,18 @@ async def _why(store: Store, run: Run) -> str:
     return next((it.message for it in await store.items(run.id) if it.state is ItemState.FAILED and it.message), "")
 
 
+@dataclass(eq=False, repr=False)
 class Deliverer:
     """Sends messages by the courier, and keeps what became of each until the store has taken it."""
 
-    def __init__(self, store: Store, courier: Courier, *, wake: Callable[[], None]) -> None:
-        self._store = store
-        self._courier = courier
-        self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._settled: list[Settled] = []
-        self._wake = wake
-        """Called when there is something to write."""
-        self.sent = 0
-        """Messages that arrived."""
+    store: Store
+    courier: Courier
+    wake: Callable[[], None]
+    """Called when there is something to write."""
+    _under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _settled: list[Settled] = field(default_factory=list)
+    sent: int = 0
+    """Messages that arrived."""
 
     async def send(self, parcels: Sequence[Parcel], rules: Mapping[str, AlarmRule]) -> None:
         """Begin with what may begin: of each rule one at a time, and not too many in all."""
@@ -294,14 +294,14 @@ class Deliverer:
             rule = rules[parcel.message.rule]
             if rule.name in self._under_way or len(self._under_way) >= SENDS_MAX:
                 continue
-            if await take_deliveries(self._store, parcel.deliveries, lease_s=LEASE_S):
+            if await take_deliveries(self.store, parcel.deliveries, lease_s=LEASE_S):
                 self._under_way[rule.name] = asyncio.create_task(self._carry(rule, parcel))
 
     async def settle(self) -> None:
         """Write what became of messages. What could not be written is kept."""
         settled = tuple(self._settled)
         if settled:
-            await self._store.transact(settle_deliveries, settled)
+            await self.store.transact(settle_deliveries, settled)
         del self._settled[: len(settled)]
 
     async def close(self) -> None:
@@ -316,14 +316,14 @@ class Deliverer:
     async def _carry(self, rule: AlarmRule, parcel: Parcel) -> None:
         try:
             async with asyncio.timeout(CARRY_S):
-                answer = await self._courier.send(rule, parcel.message)
+                answer = await self.courier.send(rule, parcel.message)
             self._settled.append(Settled(deliveries=parcel.deliveries, answer=answer, arrived=True))
             self.sent += 1
         except (Undelivered, TimeoutError) as error:
             self._fail(rule, parcel, str(error) or "no answer in time")
         finally:
             del self._under_way[rule.name]
-            self._wake()
+            self.wake()
 
     def _fail(self, rule: AlarmRule, parcel: Parcel, reason: str) -> None:
         tries = max(it.tries for it in parcel.deliveries) + 1

@@ -43,7 +43,6 @@ class Due(NamedTuple):
 
 
 def wants(rule: AlarmRule, alarm: Alarm) -> bool:
-    """Whether a rule asks for this alarm."""
     if alarm.kind is AlarmKind.JOB_FAILING:
         return False
     if (rule.kinds and alarm.kind not in rule.kinds) or not covers(rule.scope, alarm.scope or ""):

@@ -67,7 +67,6 @@ def recovered(level: Alarm, last: Run | None) -> bool:
 
 
 def job_of(scope: str) -> JobName:
-    """The job of a scope that is one job."""
     return JobName(*scope.split("/")[1:])
 
 
@@ -126,7 +125,6 @@ def _node_key(node: Node) -> str:
 
 
 def _whose(alarm: Alarm, facts: AlarmFacts) -> tuple[str, str]:
-    """The scope, and the name of what it is about."""
     job, run = facts.jobs.get(alarm.job_id or 0), facts.runs.get(alarm.run_id or 0)
     if job is not None:
         return "/".join(("job", *job.definition.full_name)), f"job {job.definition.full_name}"

@@ -24,12 +24,11 @@ from rota.control import Control
 from rota.execution.kinds.python import PythonKind
 from rota.execution.kinds.registry import KINDS
 from rota.execution.worker import call
-from rota.execution.worker.errors import TaskFault
 from rota.execution.worker.functions import imported
 from rota.execution.worker.item import WorkerItem
-from rota.execution.worker_protocol import WorkerTask, order_of
-from rota.loops.identity import Identity
+from rota.execution.worker_protocol import TaskFault, WorkerTask, order_of
 from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.model.listener import is_listener
 from rota.model.node import Place
 from rota.model.run import TRACEBACK

@@ -17,7 +17,7 @@ SLACK_S = 0.05
 """By how much two clocks may differ over a few seconds without one of them having been set."""
 
 
-class Look(NamedTuple):
+class LeaseLook(NamedTuple):
     """One look at all nodes: the store's clock, and when the observer asked and was answered, by its monotonic one."""
 
     now: datetime
@@ -32,7 +32,9 @@ class Renewal(NamedTuple):
     at_s: float
 
 
-def renewals(known: Mapping[int, Renewal], nodes: Iterable[Node], look: Look, last: Look | None) -> dict[int, Renewal]:
+def renewals(
+    known: Mapping[int, Renewal], nodes: Iterable[Node], look: LeaseLook, last: LeaseLook | None
+) -> dict[int, Renewal]:
     """What an observer knows after another look; nodes that are not there any more are forgotten."""
     return {
         node.id: known[node.id]
@@ -42,7 +44,7 @@ def renewals(known: Mapping[int, Renewal], nodes: Iterable[Node], look: Look, la
     }
 
 
-def _age_s(node: Node, look: Look, last: Look | None) -> float:
+def _age_s(node: Node, look: LeaseLook, last: LeaseLook | None) -> float:
     """How old a renewal is that was not there when the observer looked last: as the store's clock says, if that has
     gone no faster than the observer's own since then. Else it may be from just now."""
     if last is None or node.lease_until is None:

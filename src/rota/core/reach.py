@@ -16,18 +16,12 @@ from rota.model.node import Node, PingAnswer, Place
 def checked(nodes: Iterable[Node], own: str, here: Place) -> list[Node]:
     """Those that an observer of that name at that place can ask. A loopback address of another host leads nowhere, and
     says nothing about its node: releases before this one advertised no other."""
+    found = ((node, node.joined.place) for node in nodes if node.joined.name != own and node.joined.address)
     return [
         node
-        for node in nodes
-        if node.joined.name != own
-        and node.joined.address
-        and (_is_here(node.joined.place, here) or not is_loopback(node.joined.address))
+        for node, place in found  # containers of one machine share its boot, but not its name
+        if (place.boot_id, place.host) == (here.boot_id, here.host) or not is_loopback(node.joined.address)
     ]
-
-
-def _is_here(place: Place, here: Place) -> bool:
-    """Containers of one machine share its boot, but not its name."""
-    return (place.boot_id, place.host) == (here.boot_id, here.host)
 
 
 def is_answer_of(node: Node, answer: PingAnswer | None) -> bool:

@@ -3,17 +3,23 @@
     add ──> waiting ──> in a process ──> started ──warn──> ... ──timeout or cancel──> asked to end ──grace──> killed
                `───────────`────────────────`──────────────────────────`───────────────────`──> ended
 
-It sets the timers of each attempt, and reports starts and ends to the listener in batches.
+It sets the timers of each attempt, and reports starts and ends to the listener in batches. `RunnerParts` is what worker
+processes and programs share besides, `ProcessLimit` bounds how many of them there are.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
+from rota.execution.attempt_outcome import node_unable, not_started
+from rota.execution.isolation.process_trees import ProcessTrees
 from rota.execution.live_attempt import KILL, TERMINATE, TIMEOUT, WARN, LiveAttempt
 from rota.execution.log_writer import LogWriter
 from rota.execution.timers import Timers
+from rota.execution.work_folders import WorkFolders
 from rota.model.run import LogKey
 from rota.model.states import Outcome
 from rota.model.work import Attempt, AttemptEnd
@@ -25,21 +31,19 @@ LOG_WAIT_S = 2.0
 """How long the end of an attempt waits for its output to be written."""
 
 
+@dataclass(eq=False, repr=False)
 class AttemptTable:
     """The attempts that are waiting or running, and the ends that are not reported yet."""
 
-    def __init__(
-        self, listener: Listener, loop: asyncio.AbstractEventLoop, timers: Timers, log_writer: LogWriter
-    ) -> None:
-        self._listener = listener
-        self._loop = loop
-        self._timers = timers
-        self._log_writer = log_writer
-        self._lives: dict[int, LiveAttempt] = {}
-        self._closing: set[_ClosingLog] = set()
-        self._newly_started: dict[int, LiveAttempt] = {}
-        self._ended: list[AttemptEnd] = []
-        self._reporting = False
+    listener: Listener
+    loop: asyncio.AbstractEventLoop
+    timers: Timers
+    log_writer: LogWriter
+    _lives: dict[int, LiveAttempt] = field(default_factory=dict)
+    _closing: set[_ClosingLog] = field(default_factory=set)
+    _newly_started: dict[int, LiveAttempt] = field(default_factory=dict)
+    _ended: list[AttemptEnd] = field(default_factory=list)
+    _reporting: bool = False
 
     @property
     def live(self) -> Sequence[LiveAttempt]:
@@ -66,7 +70,7 @@ class AttemptTable:
         """Its first line has run: its timeout counts from `at_s`."""
         live.started_s = at_s
         if not self._newly_started:
-            self._loop.call_later(REPORT_S, self._report_starts)
+            self.loop.call_later(REPORT_S, self._report_starts)
         self._newly_started[live.attempt.item_id] = live
         if live.stop_reason is not None and live.process is not None:
             live.process.stop(live)
@@ -75,7 +79,7 @@ class AttemptTable:
         """Keep what the attempt has printed."""
         if live.output is None:
             attempt = live.attempt
-            live.output = self._log_writer.output(LogKey(attempt.run_id, attempt.item_id, attempt.attempt))
+            live.output = self.log_writer.output(LogKey(attempt.run_id, attempt.item_id, attempt.attempt))
         live.output.add(data)
 
     def ask_to_end(self, live: LiveAttempt, why: Outcome) -> None:
@@ -83,7 +87,7 @@ class AttemptTable:
         if live.stop_reason is not None:
             return
         live.stop_reason = why
-        live.asked_s = self._loop.time()
+        live.asked_s = self.loop.time()
         if live.process is None:
             self.end(live, AttemptEnd(why, "cancel", "was cancelled before it started"), None)
             return
@@ -103,18 +107,17 @@ class AttemptTable:
         self._lives.pop(live.attempt.item_id, None)
         self._newly_started.pop(live.attempt.item_id, None)
         if live.timers_set:
-            self._timers.dropped(live.timers_set)
+            self.timers.dropped(live.timers_set)
         if live.output is None:
             self._report_end(live, outcome, ended_s)
         else:
-            self._closing.add(_ClosingLog(self, live, outcome, ended_s or self._loop.time()))
+            self._closing.add(_ClosingLog(self, live, outcome, ended_s or self.loop.time()))
 
     def report_ends(self) -> None:
-        """Report the ends that were collected."""
         self._reporting = False
         ended, self._ended = self._ended, []
         if ended:
-            self._listener.ended(ended)
+            self.listener.ended(ended)
 
     def close(self) -> None:
         """Report every end now, also of attempts whose output is still being written."""
@@ -123,13 +126,13 @@ class AttemptTable:
         self.report_ends()
 
     def close_log(self, closing: _ClosingLog) -> None:
-        self._timers.at(self._loop.time() + LOG_WAIT_S, closing)
+        self.timers.at(self.loop.time() + LOG_WAIT_S, closing)
 
     def closed_log(
         self, closing: _ClosingLog, live: LiveAttempt, outcome: AttemptEnd, ended_s: float, size: int
     ) -> None:
         self._closing.discard(closing)
-        self._timers.dropped()
+        self.timers.dropped()
         self._report_end(live, outcome, ended_s, size)
 
     def _report_end(self, live: LiveAttempt, outcome: AttemptEnd, ended_s: float | None, log_bytes: int = 0) -> None:
@@ -139,7 +142,7 @@ class AttemptTable:
                 item_id=attempt.item_id,
                 attempt=attempt.attempt,
                 started_s=live.started_s,
-                ended_s=self._loop.time() if ended_s is None else ended_s,
+                ended_s=self.loop.time() if ended_s is None else ended_s,
                 log_bytes=log_bytes,
             )
         )
@@ -151,7 +154,7 @@ class AttemptTable:
         for live in started.values():
             self._watch(live)
         if started:
-            self._listener.started(
+            self.listener.started(
                 [(item_id, live.attempt.attempt, live.started_s or 0.0) for item_id, live in started.items()]
             )
 
@@ -166,17 +169,17 @@ class AttemptTable:
     def _report_soon(self) -> None:
         if not self._reporting:
             self._reporting = True
-            self._loop.call_soon(self.report_ends)
+            self.loop.call_soon(self.report_ends)
 
     def _set(self, live: LiveAttempt, when: float, step: int) -> None:
         live.timers_set += 1
-        self._timers.at(when, live, step)
+        self.timers.at(when, live, step)
 
     def _on_step(self, live: LiveAttempt, step: int) -> None:
         attempt = live.attempt
         if step == WARN:
             message = f"takes longer than {attempt.spec.warn_s or 0:g} s"
-            self._listener.warned(attempt.item_id, attempt.attempt, message)
+            self.listener.warned(attempt.item_id, attempt.attempt, message)
         elif step == TIMEOUT:
             self.ask_to_end(live, Outcome.TIMED_OUT)
         elif step == TERMINATE and live.process is not None:
@@ -208,3 +211,72 @@ class _ClosingLog:
         if not self.over:
             self.over = True
             self._attempts.closed_log(self, self.live, self._outcome, self._ended_s, size)
+
+
+@dataclass(slots=True)
+class RunnerParts:
+    """Starts processes, reports attempts, writes output, sets timers and makes folders."""
+
+    loop: asyncio.AbstractEventLoop
+    process_trees: ProcessTrees
+    attempts: AttemptTable
+    log_writer: LogWriter
+    timers: Timers
+    work_folders: WorkFolders
+    unable: Callable[[], str] = str
+    """Returns why nothing can be started at present; an empty text if it can."""
+
+    def not_started(self, error: Exception, label: str) -> AttemptEnd:
+        outcome = not_started(error, label)
+        if outcome.outcome is Outcome.LOST and (why := self.unable()):
+            return node_unable(why)
+        return outcome
+
+
+class ProcessStarter(Protocol):
+    """A pool of workers, or the programs: each starts processes."""
+
+    def pump(self) -> None:
+        """Start what waits; a place may be free now."""
+
+
+class ProcessLimit:
+    """At most `most` processes. Those that wait for a place get one in the order in which they came."""
+
+    def __init__(self, most: int, evict: Callable[[], bool]) -> None:
+        self._most = most
+        self.used = 0
+        self._evict = evict
+        """Retires an idle worker; returns false if there is none."""
+        self._retiring = 0
+        """How many idle workers were retired to make room for those that wait."""
+        self._waiting: dict[ProcessStarter, None] = {}
+
+    def take(self, starter: ProcessStarter) -> bool:
+        """Take a place. If there is none, retire an idle worker, let `starter` wait and return false."""
+        if self.used < self._most:
+            self.used += 1
+            return True
+        if starter in self._waiting:
+            return False
+        self._waiting[starter] = None
+        if self._retiring < len(self._waiting) and self._evict():
+            self._retiring += 1
+        return False
+
+    def should_free_one(self) -> bool:
+        """True if a worker that has just become idle should retire, because another pool waits for its place."""
+        if self._retiring >= len(self._waiting):
+            return False
+        self._retiring += 1
+        return True
+
+    def give_back(self) -> None:
+        """A process is gone: its place is free for the next that waits."""
+        self.used -= 1
+        self._retiring = max(0, self._retiring - 1)
+        for starter in list(self._waiting):
+            if self.used >= self._most:
+                break
+            del self._waiting[starter]
+            starter.pump()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from rota.execution.log_writer import AttemptOutput
@@ -29,43 +30,28 @@ class AttemptProcess(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LiveAttempt:
     """What a runner knows about an attempt while it has it."""
 
-    __slots__ = (
-        "asked_s",
-        "attempt",
-        "is_stopping",
-        "number",
-        "on_step",
-        "output",
-        "over",
-        "process",
-        "started_s",
-        "stop_reason",
-        "timers_set",
-        "where",
-    )
-
-    def __init__(self, attempt: Attempt, on_step: Callable[[LiveAttempt, int], None]) -> None:
-        self.attempt = attempt
-        self.on_step = on_step
-        self.process: AttemptProcess | None = None
-        """What executes it; none while it waits."""
-        self.number = 0
-        """Its number in the worker process that executes it."""
-        self.where = -1
-        """Where its function runs (`worker_protocol.MAIN`, ...); -1 until the worker has said so."""
-        self.started_s: float | None = None
-        self.stop_reason: Outcome | None = None
-        """Why it was asked to end, which becomes its outcome; none while nobody asked."""
-        self.asked_s = 0.0
-        self.is_stopping = False
-        """True once its worker has raised the exception that asks the function to end."""
-        self.timers_set = 0
-        """How many of its timers are set."""
-        self.output: AttemptOutput | None = None
-        self.over = False
+    attempt: Attempt
+    on_step: Callable[[LiveAttempt, int], None]
+    process: AttemptProcess | None = None
+    """What executes it; none while it waits."""
+    number: int = 0
+    """Its number in the worker process that executes it."""
+    where: int = -1
+    """Where its function runs (`worker_protocol.MAIN`, ...); -1 until the worker has said so."""
+    started_s: float | None = None
+    stop_reason: Outcome | None = None
+    """Why it was asked to end, which becomes its outcome; none while nobody asked."""
+    asked_s: float = 0.0
+    is_stopping: bool = False
+    """True once its worker has raised the exception that asks the function to end."""
+    timers_set: int = 0
+    """How many of its timers are set."""
+    output: AttemptOutput | None = None
+    over: bool = False
 
     def on_timer(self, step: int) -> None:
         self.timers_set -= 1

@@ -7,6 +7,7 @@ read. When the store refuses a chunk, the log says how many bytes are missing.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -31,6 +32,10 @@ CLOSE_S = 5.0
 log = structlog.get_logger()
 
 Work = Callable[[], None]
+
+PIECE = 64 * 1024
+DRAIN_MAX = 2 * 1024 * 1024
+"""More than a pipe holds. Of a process that keeps writing, no more than this is read in one go."""
 
 
 class LogWriter:
@@ -60,7 +65,6 @@ class LogWriter:
         return self._backlog > BACKLOG_MAX
 
     def when_free(self, resume: Work) -> None:
-        """Call `resume` when output may be read again."""
         self._held_up.append(resume)
 
     def mark(self, output: AttemptOutput) -> None:
@@ -193,3 +197,56 @@ class AttemptOutput:
         """Write the rest, and call back with the number of bytes when that is done."""
         self.flush()
         self._log_writer.finish(self, then)
+
+
+class OutputPipe:
+    """The read end of a tree's output."""
+
+    def __init__(
+        self, descriptor: int, loop: asyncio.AbstractEventLoop, log_writer: LogWriter, take: Callable[[bytes], None]
+    ) -> None:
+        self._descriptor = descriptor
+        self._loop = loop
+        self._log_writer = log_writer
+        self._take = take
+        self._open = True
+        loop.add_reader(descriptor, self._read)
+
+    def drain(self) -> None:
+        left = DRAIN_MAX
+        while self._open and left > 0 and (size := self._piece()):
+            left -= size
+
+    def close(self) -> None:
+        self.drain()
+        if self._descriptor >= 0:
+            self._stop_listening()
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _read(self) -> None:
+        if self._log_writer.is_full:
+            self._loop.remove_reader(self._descriptor)
+            self._log_writer.when_free(self._resume)
+        else:
+            self._piece()
+
+    def _resume(self) -> None:
+        if self._open:
+            self._loop.add_reader(self._descriptor, self._read)
+
+    def _piece(self) -> int:
+        try:
+            data = os.read(self._descriptor, PIECE)
+        except BlockingIOError:
+            return 0
+        if data:
+            self._take(data)
+        else:
+            self._stop_listening()
+        return len(data)
+
+    def _stop_listening(self) -> None:
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._descriptor)

@@ -23,14 +23,13 @@ from rota.execution.attempt_outcome import (
     result_too_large,
     with_result,
 )
+from rota.execution.attempts import ProcessLimit, RunnerParts
 from rota.execution.isolation.process_tree import ProcessTree, TreeEnd
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.kinds.kind import ProgramKind
 from rota.execution.kinds.registry import KINDS
 from rota.execution.live_attempt import LiveAttempt
-from rota.execution.output_pipe import OutputPipe
-from rota.execution.process_limit import ProcessLimit
-from rota.execution.runner_parts import RunnerParts
+from rota.execution.log_writer import OutputPipe
 from rota.model.states import Outcome
 from rota.model.work import RESULT_MAX, Attempt, AttemptEnd, Bounds
 

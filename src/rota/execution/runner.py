@@ -22,21 +22,17 @@ from msgspec.structs import replace
 from rota.errors import InvalidInput
 from rota.execution import environment
 from rota.execution.attempt_outcome import bounded_text, node_stopped, node_unable
-from rota.execution.attempts import AttemptTable
+from rota.execution.attempts import AttemptTable, ProcessLimit, RunnerParts
 from rota.execution.file_versions import FileVersions
 from rota.execution.isolation.dead_mans_switch import boottime_ns
 from rota.execution.isolation.process_trees import ProcessTrees
 from rota.execution.isolation.promises import BoundaryKind, warning_of
-from rota.execution.isolation.sweeping import SweepReport, sweep
+from rota.execution.isolation.sweeping import SweepReport, here, process_is_gone, sweep
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.kinds.kind import ProgramKind, WorkerKind
 from rota.execution.kinds.registry import KINDS
 from rota.execution.log_writer import LogWriter
-from rota.execution.process_limit import ProcessLimit
-from rota.execution.process_place import here, process_is_gone
 from rota.execution.programs import Programs
-from rota.execution.runner_parts import RunnerParts
-from rota.execution.runner_settings import RunnerSettings
 from rota.execution.timers import Timers
 from rota.execution.users import Users, rights_of_root, run_as_root
 from rota.execution.work_folders import WorkFolders, unwritable
@@ -45,8 +41,11 @@ from rota.execution.worker_process import START_S, WorkerProcess
 from rota.execution.worker_protocol import Setup, WorkerTask
 from rota.model.node import Place
 from rota.model.states import Outcome
+from rota.model.value import Value
 from rota.model.work import LOG_MAX, Attempt, AttemptEnd, ExecutionSpec
 from rota.ports import Listener, LogStore
+
+PROCESSES_MAX = 256
 
 log = structlog.get_logger()
 
@@ -55,6 +54,33 @@ ROUTES_MAX = 10_000
 TIDY_S = 5.0
 """How often idle workers are looked for."""
 _ARGV = (sys.executable, "-P", "-m", "rota.execution.worker")
+
+
+class RunnerSettings(Value, frozen=True, kw_only=True):
+    """What a runner may run, where, and how many processes it may keep."""
+
+    node: str
+    state_dir: str
+    boundary: str | None = None
+    """The kind of boundary; none: the strongest that this host has."""
+    apps: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    """By advertised name (of a handler or a listener), the file whose app has it."""
+    modules: tuple[str, ...] = ()
+    """From which modules functions may be imported."""
+    paths: tuple[str, ...] = ()
+    """Where these modules are looked for, before the usual places."""
+    hosts: tuple[str, ...] = ()
+    """Hosts (`name` or `name:port`) that http tasks may call although their addresses are not public."""
+    user: str | None = None
+    """Whom tasks run as that name nobody; none: the user of the node."""
+    environment: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each value
+    """The variables of the node that are handed on."""
+    processes_max: int = PROCESSES_MAX
+    """How many workers and programs there may be at a time."""
+    starting_max: int = 2
+    """How many workers of one kind are started at a time; those that are there work meanwhile."""
+    idle_s: float = 60.0
+    """After how long a worker without work ends."""
 
 
 class Prepared(NamedTuple):

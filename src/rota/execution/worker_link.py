@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -22,6 +23,7 @@ _READ = 64 * 1024
 _decode = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
+@dataclass(eq=False, repr=False)
 class WorkerLink:
     """Frames to and from one worker.
 
@@ -30,22 +32,17 @@ class WorkerLink:
     protocol.
     """
 
-    def __init__(
-        self,
-        link: socket.socket,
-        loop: asyncio.AbstractEventLoop,
-        on_report: Callable[[WorkerReport], None],
-        on_closed: Callable[[str | None], None],
-    ) -> None:
-        self._link = link
-        self._loop = loop
-        self._on_report = on_report
-        self._on_closed = on_closed
+    link: socket.socket
+    loop: asyncio.AbstractEventLoop
+    on_report: Callable[[WorkerReport], None]
+    on_closed: Callable[[str | None], None]
+    _unsent: bytearray = field(default_factory=bytearray)
+    _is_closed: bool = False
+
+    def __post_init__(self) -> None:
         self._inbox = FrameReader(REPORT_MAX)
-        self._unsent = bytearray()
-        self._is_closed = False
-        link.setblocking(False)
-        loop.add_reader(link, self._readable)
+        self.link.setblocking(False)
+        self.loop.add_reader(self.link, self._readable)
 
     def send(self, message: Setup | Orders) -> None:
         frame = framed(message)
@@ -55,12 +52,12 @@ class WorkerLink:
         sent = self._sent(frame)
         if sent < len(frame) and not self._is_closed:
             self._unsent += frame[sent:]
-            self._loop.add_writer(self._link, self._writable)
+            self.loop.add_writer(self.link, self._writable)
 
     def end(self) -> None:
         """Close our direction: nothing more will be sent."""
         try:
-            self._link.shutdown(socket.SHUT_WR)
+            self.link.shutdown(socket.SHUT_WR)
         except OSError:
             return  # it is gone already
 
@@ -69,11 +66,11 @@ class WorkerLink:
         while not self._is_closed and self._readable():
             pass
         self._stop()
-        self._link.close()
+        self.link.close()
 
     def _sent(self, data: bytes | bytearray) -> int:
         try:
-            return self._link.send(data)
+            return self.link.send(data)
         except BlockingIOError:
             return 0
         except OSError:
@@ -82,19 +79,19 @@ class WorkerLink:
     def _writable(self) -> None:
         del self._unsent[: self._sent(self._unsent)]
         if not self._unsent:
-            self._loop.remove_writer(self._link)
+            self.loop.remove_writer(self.link)
 
     def _readable(self) -> bool:
         """Read what is there; false if there was nothing."""
         try:
-            data = self._link.recv(_READ)
+            data = self.link.recv(_READ)
         except BlockingIOError:
             return False
         except OSError:
             data = b""
         try:
             for frame in self._inbox.feed(data):
-                self._on_report(_decode(frame))
+                self.on_report(_decode(frame))
         except (ProtocolViolation, msgspec.MsgspecError, KeyError, UnicodeError, RecursionError) as error:
             self._stop(f"the worker wrote to its channel what it must not: {error}")
             return False
@@ -106,7 +103,7 @@ class WorkerLink:
         if self._is_closed:
             return
         self._is_closed = True
-        self._loop.remove_reader(self._link)
-        self._loop.remove_writer(self._link)
+        self.loop.remove_reader(self.link)
+        self.loop.remove_writer(self.link)
         self._unsent.clear()
-        self._on_closed(why)
+        self.on_closed(why)

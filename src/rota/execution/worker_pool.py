@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rota.execution.attempts import ProcessLimit, RunnerParts
 from rota.execution.file_versions import AGE_S, FileVersion, FileVersions
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.live_attempt import LiveAttempt
-from rota.execution.process_limit import ProcessLimit
-from rota.execution.runner_parts import RunnerParts
 from rota.execution.worker_process import FILES_MAX, WorkerProcess
 from rota.execution.worker_protocol import Setup, WorkerTask
 from rota.model.work import AttemptEnd
@@ -32,33 +32,25 @@ class Route(NamedTuple):
     """Whether each attempt takes its config along to the worker."""
 
 
+@dataclass(eq=False, repr=False)
 class WorkerPool:
     """Worker processes of one tenant, for one app, under the same bounds."""
 
     over = False
 
-    def __init__(
-        self,
-        parts: RunnerParts,
-        process_limit: ProcessLimit,
-        spec: TreeSpec,
-        setup: Setup,
-        file_versions: FileVersions,
-        starting_max: int,
-    ) -> None:
-        self._parts = parts
-        self._process_limit = process_limit
-        self._spec = spec
-        self._setup = setup
-        self._starting_max = starting_max
-        self._file_versions = file_versions
-        self._look_s = 0.0
-        self._waiting: deque[tuple[LiveAttempt, Route]] = deque()
-        self._workers: dict[WorkerProcess, asyncio.Task[None]] = {}
-        self._free: list[WorkerProcess] = []
-        self._starting = 0
-        self._started_count = 0
-        self._is_waiting_to_retry = False
+    parts: RunnerParts
+    process_limit: ProcessLimit
+    spec: TreeSpec
+    setup: Setup
+    file_versions: FileVersions
+    starting_max: int
+    _look_s: float = 0.0
+    _waiting: deque[tuple[LiveAttempt, Route]] = field(default_factory=deque)
+    _workers: dict[WorkerProcess, asyncio.Task[None]] = field(default_factory=dict)
+    _free: list[WorkerProcess] = field(default_factory=list)
+    _starting: int = 0
+    _started_count: int = 0
+    _is_waiting_to_retry: bool = False
 
     @property
     def workers(self) -> list[WorkerProcess]:
@@ -88,21 +80,23 @@ class WorkerPool:
             self._start_workers()
 
     def freed(self, worker: WorkerProcess) -> None:
+        """The worker is ready, or can take attempts again."""
         if self._workers.get(worker) is not None and worker not in self._free:
             self._free.append(worker)
         if self._starting:
             self._count_starting()
         self.pump()
-        if worker.busy == 0 and not worker.is_retiring and self._process_limit.should_free_one():
+        if worker.busy == 0 and not worker.is_retiring and self.process_limit.should_free_one():
             worker.retire()
 
     def gone(self, worker: WorkerProcess, start_failure: AttemptEnd | None) -> None:
+        """The process is gone; `start_failure` says why if it was never ready."""
         if self._workers.pop(worker, None) is None:
             return
         self._count_starting()
         if start_failure is not None:
             self._not_started(start_failure)
-        self._process_limit.give_back()
+        self.process_limit.give_back()
         self.pump()
 
     def on_timer(self, what: int) -> None:
@@ -135,41 +129,41 @@ class WorkerPool:
 
     def _retire_changed(self) -> None:
         """Retire workers that have loaded an older version of the app, or of a module in its folder."""
-        now = self._parts.loop.time()
+        now = self.parts.loop.time()
         if now < self._look_s:
             return
         self._look_s = now + AGE_S
         for worker in list(self._workers):
             if not worker.is_retiring and any(
-                self._file_versions.of(file, now) != look for file, look in worker.files.items()
+                self.file_versions.of(file, now) != look for file, look in worker.files.items()
             ):
                 worker.retire()
 
     def _files(self) -> dict[str, FileVersion]:
         """The current versions of the files that a new worker is known to load."""
-        now = self._parts.loop.time()
+        now = self.parts.loop.time()
         known = sorted({file for worker in self._workers for file in worker.files})[:FILES_MAX]
-        return {file: self._file_versions.of(file, now) for file in (*known, *filter(None, [self._setup.app]))}
+        return {file: self.file_versions.of(file, now) for file in (*known, *filter(None, [self.setup.app]))}
 
     def _start_workers(self) -> None:
         while (
             not self._is_waiting_to_retry
-            and self._starting < self._starting_max
-            and len(self._waiting) > self._starting * self._setup.concurrency
-            and self._process_limit.take(self)
+            and self._starting < self.starting_max
+            and len(self._waiting) > self._starting * self.setup.concurrency
+            and self.process_limit.take(self)
         ):
             self._starting += 1
             self._started_count += 1
             spec = TreeSpec(
-                argv=self._spec.argv,
-                env=self._spec.env,
-                bounds=self._spec.bounds,
-                hold_s=self._spec.hold_s,
-                label=f"{self._spec.label}.{self._started_count}",
+                argv=self.spec.argv,
+                env=self.spec.env,
+                bounds=self.spec.bounds,
+                hold_s=self.spec.hold_s,
+                label=f"{self.spec.label}.{self._started_count}",
                 channel=True,
             )
-            worker = WorkerProcess(self._parts, self, spec, self._setup, self._files())
-            self._workers[worker] = self._parts.loop.create_task(worker.run())
+            worker = WorkerProcess(self.parts, self, spec, self.setup, self._files())
+            self._workers[worker] = self.parts.loop.create_task(worker.run())
 
     def _count_starting(self) -> None:
         self._starting = sum(not worker.is_ready for worker in self._workers)
@@ -178,8 +172,8 @@ class WorkerPool:
         """A worker could not be started. What waits here waits for other workers; without any, it ends."""
         if any(worker.is_ready and not worker.is_retiring for worker in self._workers):
             self._is_waiting_to_retry = True
-            self._parts.timers.at(self._parts.loop.time() + AGAIN_S, self)
+            self.parts.timers.at(self.parts.loop.time() + AGAIN_S, self)
             return
         waiting, self._waiting = self._waiting, deque()
         for live, _ in waiting:
-            self._parts.attempts.end(live, why, None)
+            self.parts.attempts.end(live, why, None)

@@ -10,31 +10,41 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 from msgspec.structs import replace
 
-from rota.execution.attempt_outcome import asked_to_end, bounded_text, with_result
+from rota.execution.attempt_outcome import (
+    WorkerEnd,
+    asked_to_end,
+    bounded_text,
+    outcome_in_worker,
+    printable,
+    reported_failure,
+    start_failure,
+    with_result,
+)
+from rota.execution.attempts import RunnerParts
 from rota.execution.file_versions import FileVersion
 from rota.execution.isolation.process_tree import ProcessTree, TreeEnd
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.live_attempt import LiveAttempt
-from rota.execution.output_pipe import OutputPipe
-from rota.execution.runner_parts import RunnerParts
+from rota.execution.log_writer import OutputPipe
 from rota.execution.worker_link import WorkerLink
-from rota.execution.worker_outcome import WorkerEnd, outcome_in_worker, printable, reported_failure, start_failure
 from rota.execution.worker_protocol import (
     MAIN,
     Orders,
     ProtocolViolation,
     Setup,
     WorkerReport,
-    WorkerTask,
     order_of,
 )
 from rota.model.states import Outcome
 from rota.model.work import AttemptEnd
+
+if TYPE_CHECKING:
+    from rota.execution.worker_pool import Route, WorkerPool
 
 log = structlog.get_logger()
 
@@ -55,33 +65,11 @@ _LEFT = "[rota: the task left {} behind; its worker was killed with them]\n"
 _SHARED = b"[rota: printed by the process that runs this item and others at a time]\n"
 
 
-class RoutedTask(Protocol):
-    """What a worker needs to know of the route of an attempt (`worker_pool.Route`)."""
-
-    @property
-    def task(self) -> WorkerTask: ...
-
-    @property
-    def sends_config(self) -> bool: ...
-
-
-class WorkerListener(Protocol):
-    """The pool of a worker."""
-
-    def freed(self, worker: WorkerProcess) -> None:
-        """The worker is ready, or can take attempts again."""
-        ...
-
-    def gone(self, worker: WorkerProcess, start_failure: AttemptEnd | None) -> None:
-        """The process is gone; `start_failure` says why if it was never ready."""
-        ...
-
-
 class WorkerProcess:
     """A worker process. Its pool gives it no more attempts than `room`."""
 
     def __init__(
-        self, parts: RunnerParts, listener: WorkerListener, spec: TreeSpec, setup: Setup, files: dict[str, FileVersion]
+        self, parts: RunnerParts, pool: WorkerPool, spec: TreeSpec, setup: Setup, files: dict[str, FileVersion]
     ) -> None:
         self.files = files
         """The files that it has loaded or will load, each with the version that it had at the latest before that."""
@@ -92,7 +80,7 @@ class WorkerProcess:
         self.is_retiring = False
         self.over = False
         self._parts = parts
-        self._listener = listener
+        self._pool = pool
         self._spec = spec
         self._setup = setup
         self._lives: dict[int, LiveAttempt] = {}
@@ -120,7 +108,6 @@ class WorkerProcess:
 
     @property
     def started(self) -> bool:
-        """Whether any of its items has started."""
         return any(live.started_s is not None for live in self._lives.values())
 
     async def run(self) -> None:
@@ -158,9 +145,9 @@ class WorkerProcess:
 
     def _unstarted(self, error: Exception) -> None:
         self.over = True
-        self._listener.gone(self, None if self.is_retiring else self._parts.not_started(error, self._spec.label))
+        self._pool.gone(self, None if self.is_retiring else self._parts.not_started(error, self._spec.label))
 
-    def give(self, lives: Sequence[tuple[LiveAttempt, RoutedTask]]) -> None:
+    def give(self, lives: Sequence[tuple[LiveAttempt, Route]]) -> None:
         """Give attempts to the worker, all in one frame."""
         self.given_since = self._parts.loop.time()
         tasks = []
@@ -247,7 +234,7 @@ class WorkerProcess:
         if report.ready and not self.is_ready:
             self.is_ready = True
             self.idle_since = now
-            self._listener.freed(self)
+            self._pool.freed(self)
         if report.broken is not None:
             self._broken = AttemptEnd(
                 Outcome.FAILED, bounded_text(report.broken.cause), bounded_text(report.broken.message)
@@ -314,7 +301,7 @@ class WorkerProcess:
                 self.retire()
                 return
         if not self.is_retiring and not self.over:
-            self._listener.freed(self)
+            self._pool.freed(self)
 
     def _printed(self, data: bytes) -> None:
         """Keep what the process has printed. With several items in it nobody knows which one did: the first gets it."""
@@ -344,7 +331,7 @@ class WorkerProcess:
             self._parts.attempts.end(live, outcome._replace(late_s=end.late_s), now)
         unneeded = self.is_retiring and self._wrong is None
         failure = self._broken or start_failure(ended, self._spec.bounds, self._tail)
-        self._listener.gone(self, None if self.is_ready or unneeded else failure)
+        self._pool.gone(self, None if self.is_ready or unneeded else failure)
 
     def _abandon(self, why: AttemptEnd) -> None:
         """After a fault of ours: kill the process and report every attempt, so that none is left without an end."""
@@ -354,7 +341,7 @@ class WorkerProcess:
         for live in (*self._lives.values(), *(live for live, _, _ in self._held)):
             self._parts.attempts.end(live, why, None)
         self._lives.clear()
-        self._listener.gone(self, why)
+        self._pool.gone(self, why)
 
 
 def _checked_path(file: str) -> str:

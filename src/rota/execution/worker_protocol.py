@@ -20,10 +20,19 @@ BATCH_BYTES = RESULT_MAX
 PIECE = 64 * 1024
 """How much output one entry of a report holds."""
 _HEAD = 4
-
 MAIN, LOOP, THREAD = 0, 1, 2
 """Where a function runs: in the main thread, which serves no channel meanwhile; in the event loop; in another
 thread."""
+
+
+class TaskFault(Exception):
+    """A failure that rota itself finds, with the name under which a retry policy knows it. Its message explains it, so
+    no traceback is kept."""
+
+    def __init__(self, cause: str, message: str, code: int | None = None) -> None:
+        self.cause = cause
+        self.code = code
+        super().__init__(message)
 
 
 class ProtocolViolation(Exception):
@@ -81,7 +90,6 @@ class AttemptOrder(msgspec.Struct, array_like=True, frozen=True):
 
 
 def order_of(attempt: Attempt, number: int, task: int, config: dict[str, Any] | None = None) -> AttemptOrder:
-    """An attempt as it is sent to a worker."""
     return AttemptOrder(
         number,
         task,

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import structlog
+
 from rota.config import Config
 from rota.core.time.zones import data_version
-from rota.loops.identity import Identity
+from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.model.job import kind_handler
 from rota.model.node import UNABLE, UNREACHABLE, NewNode, Node, Place
-from rota.ports import Runner, Store
+from rota.ports import Clock, Runner, Store
 from rota.transactions.members import advertise
 
 SetApps = Callable[[dict[str, str]], None]
 """Replaces the map from an advertised name to the file of its app."""
+
+LOOK_S = 2.0
+
+log = structlog.get_logger()
 
 
 class HostFacts(Protocol):
@@ -83,7 +90,6 @@ class Advertiser:
     _promises: tuple[str, Mapping[str, str]] | None = None
 
     def describe(self, incarnation: str) -> NewNode:
-        """This node, as it joins."""
         executor = self.config.executor
         return NewNode(
             name=self.config.node.name,
@@ -108,7 +114,6 @@ class Advertiser:
         self.apps = apps  # only now: what was not told is told at the next load
 
     async def tell_unreachable(self, nodes: Sequence[Node]) -> None:
-        """These nodes do not answer this one."""
         self._unreachable = tuple(sorted(node.id for node in nodes))
         await self._advertise(self.apps)
 
@@ -148,3 +153,25 @@ class Advertiser:
 def words(text: str) -> tuple[str, ...]:
     """The words of a setting that has several, with commas between."""
     return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+class AbilityReporter(Loop):
+    """Asks the runner whether it can start anything, and tells the others when that changes. While it cannot, the node
+    is given no items."""
+
+    def __init__(self, clock: Clock, runner: Runner, say: Callable[[str], Awaitable[None]]) -> None:
+        super().__init__(clock)
+        self._runner = runner
+        self._say = say
+        self._told = ""
+
+    async def once(self) -> float:
+        why = self._runner.unable()
+        if why != self._told:
+            await self._say(why)
+            if why:
+                log.error("node.unable", reason=why)
+            else:
+                log.info("node.able")
+            self._told = why
+        return LOOK_S

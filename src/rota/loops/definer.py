@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import structlog
@@ -56,38 +57,30 @@ class Applied(Protocol):
     def reason(self) -> str: ...
 
 
+@dataclass(eq=False, repr=False)
 class Definer(Loop):
     """Applies definitions. Losing a notice of a change costs one sweep, never a definition."""
 
-    def __init__(
-        self,
-        source: Source,
-        apply: Callable[[Sequence[Definition], Any], Awaitable[Sequence[Applied]]],
-        clock: Clock,
-        config: DefinitionsConfig,
-        *,
-        on_loaded: Callable[[Any], Awaitable[None]] | None = None,
-    ) -> None:
-        super().__init__(clock)
-        self._source = source
-        self._apply = apply
-        self._config = config
-        self._on_loaded = on_loaded
-        self._seen: object = None
-        self._swept_at: float | None = None
-        self._loading: asyncio.Task[Found] | None = None
-        self._unread: set[str] = set()
-        """Jobs that this release cannot read, which is told once."""
-        self.problems: tuple[Problem, ...] = ()
-        self._refused: frozenset[tuple[JobName, str]] = frozenset()
+    source: Source
+    apply: Callable[[Sequence[Definition], Any], Awaitable[Sequence[Applied]]]
+    clock: Clock
+    config: DefinitionsConfig
+    on_loaded: Callable[[Any], Awaitable[None]] | None = None
+    _seen: object = None
+    _swept_at: float | None = None
+    _loading: asyncio.Task[Found] | None = None
+    _unread: set[str] = field(default_factory=set)
+    """Jobs that this release cannot read, which is told once."""
+    problems: tuple[Problem, ...] = ()
+    _refused: frozenset[tuple[JobName, str]] = field(default_factory=frozenset)
 
     async def once(self) -> float:
         """Apply if something changed or a sweep is due."""
-        seen, now = await self._source.fingerprint(), self._clock.monotonic()
-        if seen != self._seen or self._swept_at is None or now - self._swept_at >= self._config.sweep_s:
+        seen, now = await self.source.fingerprint(), self.clock.monotonic()
+        if seen != self._seen or self._swept_at is None or now - self._swept_at >= self.config.sweep_s:
             await self._load_and_apply()
             self._seen, self._swept_at = seen, now
-        return self._config.watch_s
+        return self.config.watch_s
 
     def stop(self) -> None:
         """Do not wait for a file that takes long to read."""
@@ -96,7 +89,7 @@ class Definer(Loop):
             self._loading.cancel()
 
     async def _load_and_apply(self) -> None:
-        self._loading = asyncio.ensure_future(self._source.load())
+        self._loading = asyncio.ensure_future(self.source.load())
         await asyncio.wait({self._loading})
         if self._loading.cancelled():
             return
@@ -106,8 +99,8 @@ class Definer(Loop):
             for problem in problems:
                 log.error("definition.wrong", problem=str(problem))
             self.problems = tuple(problems)
-        if self._on_loaded is not None:
-            await self._on_loaded(found)
+        if self.on_loaded is not None:
+            await self.on_loaded(found)
         if not definitions:
             return
         try:
@@ -127,7 +120,7 @@ class Definer(Loop):
         """All together. A job that a newer release has changed, and this one cannot read, is left as it is; it is found
         by halving."""
         try:
-            return await self._apply(definitions, found)
+            return await self.apply(definitions, found)
         except Unreadable as fault:
             if len(definitions) == 1:
                 if fault.record not in self._unread:

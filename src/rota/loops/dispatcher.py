@@ -12,14 +12,15 @@ Any node may make any round: the lock decides. The one that made the last knows 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import structlog
 
 from rota.config import DispatchConfig
 from rota.core.dispatch.board import Rounds
 from rota.loops.executor import Executor
-from rota.loops.identity import Identity
 from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.model.dispatch import Pulse, Round
 from rota.ports import Clock, Store
 from rota.transactions.round import dispatch
@@ -41,41 +42,30 @@ UNTOLD_S = 600.0
 log = structlog.get_logger()
 
 
+@dataclass(eq=False, repr=False)
 class Dispatcher(Loop):
     """Makes rounds. Two that do so at once cost one a wait for the lock and a rebuilt board, nothing else."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        config: DispatchConfig,
-        identity: Identity,
-        executor: Executor | None,
-        *,
-        hears: bool = False,
-        is_called: bool = False,
-        on_round: Callable[[Round], None] | None = None,
-    ) -> None:
-        super().__init__(clock)
-        self._store = store
-        self._config = config
-        self._identity = identity
-        self._executor = executor
-        self._hears = hears
-        self._is_called = is_called
-        self._heard = True
-        """Whether any word came since the last look."""
-        self._looked_us = 0
-        self._untold_until_s = 0.0
-        self._on_round = on_round
-        self._board = Rounds()
-        self._told = True
-        self._freed = False
-        self._due_s: float | None = None
-        self._pause_s = SHORTEST_S
-        self._aside_until_s = 0.0
-        self.given = 0
-        """Items given by rounds of this node."""
+    store: Store
+    clock: Clock
+    config: DispatchConfig
+    identity: Identity
+    executor: Executor | None
+    hears: bool = False
+    is_called: bool = False
+    on_round: Callable[[Round], None] | None = None
+    _heard: bool = True
+    """Whether any word came since the last look."""
+    _looked_us: int = 0
+    _untold_until_s: float = 0.0
+    _board: Rounds = field(default_factory=Rounds)
+    _told: bool = True
+    _freed: bool = False
+    _due_s: float | None = None
+    _aside_until_s: float = 0.0
+    given: int = 0
+    """Items given by rounds of this node."""
+    _pause_s: float = SHORTEST_S
 
     def wake(self) -> None:
         """Something arrived, or may have."""
@@ -99,7 +89,7 @@ class Dispatcher(Loop):
             super().wake()
 
     async def once(self) -> float:
-        node_id = self._identity.id
+        node_id = self.identity.id
         if node_id is None:
             self._board.forget()
             return 0.2
@@ -107,10 +97,10 @@ class Dispatcher(Loop):
         if self._is_holder and (told or self._can_fill() or self._is_due()):
             return await self._make_round(node_id)
         heard, self._heard = self._heard, False
-        pulse = await self._store.pulse(node_id)
+        pulse = await self.store.pulse(node_id)
         self._notice_silence(pulse, heard=heard)
-        if self._executor is not None and pulse.granted > self._executor.last_round:
-            self._executor.look()
+        if self.executor is not None and pulse.granted > self.executor.last_round:
+            self.executor.look()
             self._pause_s = SHORTEST_S
         if self._must_act(pulse, node_id):
             return await self._make_round(node_id)
@@ -120,16 +110,16 @@ class Dispatcher(Loop):
         """Callers may be unable to reach this node, or belong to a release that tells nothing. Then it must not rest
         for long: it cost one start a wait, and is to cost no second one."""
         looked_us, self._looked_us = self._looked_us, pulse.now_us
-        if heard or not (self._hears or self._is_called) or pulse.arrived_us is None:
+        if heard or not (self.hears or self.is_called) or pulse.arrived_us is None:
             return
         if looked_us < pulse.arrived_us < pulse.now_us - UNTOLD_US:
             if self._trusts_words:
                 log.warning("dispatcher.not_woken", for_s=UNTOLD_S, reason="work arrived of which no word came")
-            self._untold_until_s = self._clock.monotonic() + UNTOLD_S
+            self._untold_until_s = self.clock.monotonic() + UNTOLD_S
 
     @property
     def _trusts_words(self) -> bool:
-        return self._clock.monotonic() >= self._untold_until_s
+        return self.clock.monotonic() >= self._untold_until_s
 
     @property
     def _is_holder(self) -> bool:
@@ -140,60 +130,60 @@ class Dispatcher(Loop):
         return self._freed and self._board.is_pressed
 
     def _is_due(self) -> bool:
-        return self._due_s is not None and self._clock.monotonic() >= self._due_s
+        return self._due_s is not None and self.clock.monotonic() >= self._due_s
 
     def _must_act(self, pulse: Pulse, node_id: int) -> bool:
-        if self._clock.monotonic() < self._aside_until_s:
+        if self.clock.monotonic() < self._aside_until_s:
             return False
         if pulse.holder == node_id or pulse.holder is None:
             fell_due = pulse.next_us is not None and pulse.next_us <= pulse.now_us
             return not self._is_holder or pulse.arrived_us is not None or fell_due
         if self._is_holder:
             self._board.forget()  # another node made a round
-        patience_us = STEP_IN_US * (1 + self._clock.chance() / 2)
+        patience_us = STEP_IN_US * (1 + self.clock.chance() / 2)
         waits = [at for at in (pulse.arrived_us, pulse.next_us) if at is not None]
         return any(pulse.now_us - at > patience_us for at in waits)
 
     async def _make_round(self, node_id: int) -> float:
         self._freed = False
-        done = await dispatch(self._store, node_id, self._board, batch_max=self._config.batch_max)
+        done = await dispatch(self.store, node_id, self._board, batch_max=self.config.batch_max)
         self.given += done.given
         self._hand_over(done, node_id)
-        if self._on_round is not None:
-            self._on_round(done)
+        if self.on_round is not None:
+            self.on_round(done)
         if done.given or done.arrivals:
             self._pause_s = SHORTEST_S
         self._due_s = None
         if self._board.is_cut_off:
             self._step_aside()
         elif done.next_us is not None:
-            self._due_s = self._clock.monotonic() + max(done.next_us - done.now_us, 0) / 1_000_000
+            self._due_s = self.clock.monotonic() + max(done.next_us - done.now_us, 0) / 1_000_000
         return 0.0 if done.more or self._can_fill() else self._rest_s()
 
     def _step_aside(self) -> None:
         """Let others make the rounds: the one that could run what waits always reaches itself (A1.9)."""
         log.info("dispatcher.stepped_aside", for_s=ASIDE_S, reason="cannot reach who could run what waits")
-        self._aside_until_s = self._clock.monotonic() + ASIDE_S
+        self._aside_until_s = self.clock.monotonic() + ASIDE_S
         self._board.forget()
 
     def _hand_over(self, done: Round, node_id: int) -> None:
-        if self._executor is None:
+        if self.executor is None:
             return
         if done.took_over:
-            self._executor.look()  # rounds of others may have given it something that it has not read
+            self.executor.look()  # rounds of others may have given it something that it has not read
         elif node_id in done.grants:
-            self._executor.take(node_id, done.grants[node_id])
+            self.executor.take(node_id, done.grants[node_id])
 
     def _rest_s(self, pulse: Pulse | None = None) -> float:
         """Longer and longer while nothing happens. Where the store can tell of news, a look is only a precaution; and
         where nothing waits, nobody need look for long."""
-        idle_s, now_s = self._config.idle_s, self._clock.monotonic()
+        idle_s, now_s = self.config.idle_s, self.clock.monotonic()
         waits = self._board.is_pressed or (pulse is not None and pulse.arrived_us is not None)
         longest_s = QUIET_S if self._trusts_words and not waits else idle_s * 2.5
-        if self._hears:
+        if self.hears:
             rest_s = longest_s
         else:
-            most_s = longest_s if self._is_called and self._trusts_words and not waits else idle_s
+            most_s = longest_s if self.is_called and self._trusts_words and not waits else idle_s
             rest_s, self._pause_s = min(self._pause_s, most_s), min(self._pause_s * 1.5, most_s)
         if self._is_holder and self._due_s is not None:
             rest_s = min(rest_s, max(self._due_s - now_s, 0.0))

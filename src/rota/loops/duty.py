@@ -59,7 +59,6 @@ class Duty:
         self.duties.names.append(self.name)
 
     async def is_mine(self) -> bool:
-        """Whether this node should do it now."""
         if not self.takes_part:
             return False
         if self.coordinator is None:

@@ -30,4 +30,4 @@ class Evictor(Loop):
             return NEVER_S
         if ended:
             log.warning("connection.evicted", count=ended)
-        return LOOK_S * (0.9 + 0.2 * self._clock.chance())
+        return LOOK_S * (0.9 + 0.2 * self.clock.chance())

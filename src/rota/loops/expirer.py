@@ -5,6 +5,8 @@ Expiry is a duty of one node at a time (S1.11). The others do the same more rare
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rota.config import LeaseConfig
 from rota.core.advance import Advance
 from rota.core.rescue import expired
@@ -19,42 +21,33 @@ OVERDUE_SHARE = 0.5
 """How much of a lease the others wait longer than the one whose duty it is."""
 
 
+@dataclass(eq=False, repr=False)
 class Expirer(Loop):
     """Ends attempts that their clients did not finish in time. If two nodes do so at once, one end counts. With a
     `pace` above 1 it looks so much less often."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        config: LeaseConfig,
-        loader: Loader,
-        *,
-        duty: Duty | None = None,
-        pace: float = 1.0,
-    ) -> None:
-        super().__init__(clock)
-        self._store = store
-        self._config = config
-        self._loader = loader
-        self._duty = duty
-        self._pace = pace
-        self._looked_s: float | None = None
+    store: Store
+    clock: Clock
+    config: LeaseConfig
+    loader: Loader
+    duty: Duty | None = None
+    pace: float = 1.0
+    _looked_s: float | None = None
 
     async def once(self) -> float:
-        is_mine = self._duty is None or await self._duty.is_mine()
-        patience_s = 0.0 if is_mine else LOOK_S + OVERDUE_SHARE * self._config.lease_s
-        now_s = self._clock.monotonic()
+        is_mine = self.duty is None or await self.duty.is_mine()
+        patience_s = 0.0 if is_mine else LOOK_S + OVERDUE_SHARE * self.config.lease_s
+        now_s = self.clock.monotonic()
         if self._looked_s is None or now_s - self._looked_s >= patience_s:
             self._looked_s = now_s
             await self._expire()
-        return self._pace * LOOK_S * (0.9 + 0.2 * self._clock.chance())
+        return self.pace * LOOK_S * (0.9 + 0.2 * self.clock.chance())
 
     async def _is_quiet(self) -> bool:
         """Whether nothing will be due before the next look, however far away that is; one look tells both."""
         if not self.quiet_s:
             return False
-        if not await self._store.queued(expired=True, ahead_s=self.quiet_s * 1.5, limit=1):
+        if not await self.store.queued(expired=True, ahead_s=self.quiet_s * 1.5, limit=1):
             return True
         self.stir()
         return False
@@ -62,11 +55,11 @@ class Expirer(Loop):
     async def _expire(self) -> None:
         if await self._is_quiet():
             return
-        late = await self._store.queued(expired=True)
+        late = await self.store.queued(expired=True)
         if not late:
             return
-        policies = await self._loader.policies(late)
+        policies = await self.loader.policies(late)
         readable = [it for it in late if it.item_id in policies]  # what this release cannot read is left to others
-        ends = [expired(it, policies[it.item_id].retry, self._clock.chance()) for it in readable]
+        ends = [expired(it, policies[it.item_id].retry, self.clock.chance()) for it in readable]
         told = {end.item_id: policies[end.item_id].notices(end) for end in ends}
-        await finish(self._store, ends, rule=Advance(), notices=told)
+        await finish(self.store, ends, rule=Advance(), notices=told)

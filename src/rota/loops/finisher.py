@@ -7,6 +7,7 @@ attempt runs for longer than a moment; one that ends sooner goes from assigned t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -16,10 +17,10 @@ from rota.core.attempt import may_overlap
 from rota.core.notice import notices
 from rota.core.retry import after
 from rota.errors import StoreUnavailable
-from rota.loops.identity import Identity
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.loops.signals import Signals
 from rota.loops.store_time import StoreTime
 from rota.model.dispatch import ItemEnd, ItemStart
@@ -39,41 +40,32 @@ UNBEGUN_S = 1.0
 log = structlog.get_logger()
 
 
+@dataclass(eq=False, repr=False)
 class Finisher(Loop):
     """Writes ends and starts of attempts."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        config: ExecutorConfig,
-        identity: Identity,
-        in_hand: AttemptsInHand,
-        loader: Loader,
-        *,
-        signals: Signals | None = None,
-        gather_s: float = 0.0,
-        margin_s: float = MARGIN_S,
-    ) -> None:
-        super().__init__(clock)
-        self._gather_s = gather_s
-        self._margin_s = margin_s
-        self._overlaps: list[SuspectedOverlap] = []
-        self._store = store
-        self._config = config
-        self._identity = identity
-        self._in_hand = in_hand
-        self._loader = loader
-        self._signals = signals or Signals()
-        self._moment: StoreTime | None = None
-        self._at_once = config.batch_max
+    store: Store
+    clock: Clock
+    config: ExecutorConfig
+    identity: Identity
+    in_hand: AttemptsInHand
+    loader: Loader
+    signals: Signals = field(default_factory=Signals)
+    gather_s: float = 0.0
+    margin_s: float = MARGIN_S
+    _overlaps: list[SuspectedOverlap] = field(default_factory=list)
+    _moment: StoreTime | None = None
+    finished: int = 0
+    """Ends that this finisher committed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_once = self.config.batch_max
         """How many ends are written together: fewer while something is wrong with one of them."""
-        self.finished = 0
-        """Ends that this finisher committed."""
 
     async def once(self) -> float:
         if self._moment is None:
-            self._moment = StoreTime(self._clock, await self._store.now())
+            self._moment = StoreTime(self.clock, await self.store.now())
         await self._tell_overlaps()
         early_s = self._early_s()
         if early_s > 0:
@@ -83,28 +75,28 @@ class Finisher(Loop):
         ends = [end for it in over if (end := self._end(*it, self._moment)) is not None]
         starts += [self._outside(it, end, self._moment) for it, end in over if _is_outside(it, end)]
         if not ends and not starts:
-            return START_S if self._in_hand.begun else 3600.0
-        self._in_hand.written_s = self._clock.monotonic()
-        self._in_hand.being_written += len(over)
+            return START_S if self.in_hand.begun else 3600.0
+        self.in_hand.written_s = self.clock.monotonic()
+        self.in_hand.being_written += len(over)
         try:
             told = await self._notices(over, ends)
-            done = await finish(self._store, ends, starts, rule=Advance(), notices=told)
+            done = await finish(self.store, ends, starts, rule=Advance(), notices=told)
         except BaseException as fault:
             self._put_back(over, alone=isinstance(fault, Exception) and not isinstance(fault, StoreUnavailable))
             raise
         finally:
-            self._in_hand.being_written -= len(over)
-        self._at_once = self._config.batch_max
-        self._moment = StoreTime(self._clock, moment(done.now_us))  # a clock that drifts is not carried on for long
+            self.in_hand.being_written -= len(over)
+        self._at_once = self.config.batch_max
+        self._moment = StoreTime(self.clock, moment(done.now_us))  # a clock that drifts is not carried on for long
         for start in starts:
-            self._in_hand.begun.pop(start.item_id, None)
-        self._in_hand.settled([attempt for attempt, _ in over])
+            self.in_hand.begun.pop(start.item_id, None)
+        self.in_hand.settled([attempt for attempt, _ in over])
         self.finished += sum(end.item_id not in done.stale for end in ends)
         if done.stale:
             log.warning("attempt.end_refused", items=sorted(done.stale)[:20], count=len(done.stale))
             self._overlaps += [it for it in self._suspected(over) if it.item_id in done.stale]
-        self._signals.committed.emit()
-        return 0.0 if self._in_hand.over or self._overlaps else (START_S if self._in_hand.begun else 3600.0)
+        self.signals.committed.emit()
+        return 0.0 if self.in_hand.over or self._overlaps else (START_S if self.in_hand.begun else 3600.0)
 
     def _suspected(self, over: Sequence[tuple[Attempt, AttemptEnd]]) -> list[SuspectedOverlap]:
         """Those whose processes outlived the lease of this node."""
@@ -114,17 +106,17 @@ class Finisher(Loop):
                 attempt=it.attempt,
                 run_id=it.run_id,
                 job_id=it.job_id,
-                node=self._identity.name,
+                node=self.identity.name,
                 late_s=round(end.late_s, 3),
             )
             for it, end in over
-            if may_overlap(end, self._margin_s)
+            if may_overlap(end, self.margin_s)
         ]
 
     async def _tell_overlaps(self) -> None:
         """Kept until the store has taken them."""
-        if overlaps := self._overlaps[: self._config.batch_max]:
-            await self._store.transact(suspect_overlap, overlaps)
+        if overlaps := self._overlaps[: self.config.batch_max]:
+            await self.store.transact(suspect_overlap, overlaps)
             del self._overlaps[: len(overlaps)]
             items = [it.item_id for it in overlaps]
             log.warning("attempt.overlap_suspected", items=items[:20], reason="this host stood still")
@@ -133,9 +125,9 @@ class Finisher(Loop):
         """They are tried again; `alone`: something is wrong with one of them, so fewer at a time, and when it is alone,
         after all others."""
         if alone and len(over) == 1:
-            self._in_hand.over.append(over[0])
+            self.in_hand.over.append(over[0])
         else:
-            self._in_hand.over.extendleft(reversed(over))
+            self.in_hand.over.extendleft(reversed(over))
         if alone:
             self._at_once = max(len(over) // 2, 1)
 
@@ -147,7 +139,7 @@ class Finisher(Loop):
         unlucky = [end for end in ends if end.item_id in wanting and end.outcome != Outcome.SUCCEEDED]
         if not unlucky:
             return {}
-        works = await self._loader.work_of({end.run_id for end in unlucky})
+        works = await self.loader.work_of({end.run_id for end in unlucky})
         found: dict[int, list[Assignment]] = {}
         for end in unlucky:
             attempt, work = wanting[end.item_id], works.get(end.run_id)
@@ -157,22 +149,22 @@ class Finisher(Loop):
 
     def _early_s(self) -> float:
         """For how much longer ends shall gather: a transaction for each would cost more than they do."""
-        if self._in_hand.is_all_over or len(self._in_hand.over) >= self._config.batch_max:
+        if self.in_hand.is_all_over or len(self.in_hand.over) >= self.config.batch_max:
             return 0.0
-        return self._in_hand.written_s + self._gather_s - self._clock.monotonic()
+        return self.in_hand.written_s + self.gather_s - self.clock.monotonic()
 
     def _take(self) -> list[tuple[Attempt, AttemptEnd]]:
-        over = self._in_hand.over
+        over = self.in_hand.over
         return [over.popleft() for _ in range(min(len(over), self._at_once))]
 
     def _starts(self, read: StoreTime) -> list[ItemStart]:
         """The attempts that have run for a moment and whose start is not written."""
-        before_s = self._clock.monotonic() - START_S
-        due = [(item_id, at_s) for item_id, at_s in self._in_hand.begun.items() if at_s <= before_s]
+        before_s = self.clock.monotonic() - START_S
+        due = [(item_id, at_s) for item_id, at_s in self.in_hand.begun.items() if at_s <= before_s]
         return [
             ItemStart(item_id=item_id, attempt=it.attempt, round=it.round, started_us=read.at_us(at_s))
-            for item_id, at_s in due[: self._config.batch_max]
-            if (it := self._in_hand.attempts.get(item_id)) is not None
+            for item_id, at_s in due[: self.config.batch_max]
+            if (it := self.in_hand.attempts.get(item_id)) is not None
         ]
 
     def _outside(self, attempt: Attempt, end: AttemptEnd, read: StoreTime) -> ItemStart:
@@ -196,7 +188,7 @@ class Finisher(Loop):
             failures=attempt.failures,
             losses=attempt.losses - unbegun,  # what no process has begun is not counted as lost
             retry=attempt.spec.retry,
-            chance=self._clock.chance(),
+            chance=self.clock.chance(),
         )
         return ItemEnd(
             item_id=attempt.item_id,
@@ -209,8 +201,8 @@ class Finisher(Loop):
             delay_s=max(following.delay_s, UNBEGUN_S) if unbegun else following.delay_s,
             failures=following.failures,
             losses=following.losses,
-            node=self._identity.name,
-            node_id=self._identity.id,
+            node=self.identity.name,
+            node_id=self.identity.id,
             round=attempt.round,
             assigned_us=attempt.assigned_us,
             started_us=None if end.started_s is None else read.at_us(end.started_s),

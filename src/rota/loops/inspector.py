@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -28,46 +29,35 @@ OnChanged = Callable[[Sequence[Node]], Awaitable[None]]
 Publish = Callable[[tuple[str, ...]], Awaitable[None]]
 
 
+@dataclass(eq=False, repr=False)
 class Inspector(Loop):
     """Looks after the other nodes of the cluster."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        own: str,
-        ping: Ping,
-        *,
-        every_s: float,
-        here: Callable[[], Place],
-        on_changed: OnChanged,
-        publish: Publish | None = None,
-    ) -> None:
-        super().__init__(clock)
-        self._store = store
-        self._own = own
-        self._ping = ping
-        self._every_s = every_s
-        self._here = here
-        self._on_changed = on_changed
-        self._publish = publish
-        self._failed: dict[int, int] = {}
-        self._told: frozenset[int] = frozenset()
+    store: Store
+    clock: Clock
+    own: str
+    ping: Ping
+    every_s: float
+    here: Callable[[], Place]
+    on_changed: OnChanged
+    publish: Publish | None = None
+    _failed: dict[int, int] = field(default_factory=dict)
+    _told: frozenset[int] = field(default_factory=frozenset)
 
     async def once(self) -> float:
-        members = (await self._store.nodes()).nodes
-        nodes = checked(members, self._own, self._here())
-        answers = await asyncio.gather(*(self._ping(node.joined.address) for node in nodes))
+        members = (await self.store.nodes()).nodes
+        nodes = checked(members, self.own, self.here())
+        answers = await asyncio.gather(*(self.ping(node.joined.address) for node in nodes))
         answered = {node.id: is_answer_of(node, it) for node, it in zip(nodes, answers, strict=True)}
         self._failed = failures(self._failed, answered)
         lost = [node for node in nodes if node.id in unreachable(self._failed)]
         self._say(nodes, dict(zip(answered, answers, strict=True)))
         if (now := frozenset(node.id for node in lost)) != self._told:
-            await self._on_changed(lost)
+            await self.on_changed(lost)
             self._told = now  # only now: what was not told is told at the next check
-        if self._publish is not None:
-            await self._publish(tuple(sorted({node.joined.name for node in lost})))
-        return self._every_s
+        if self.publish is not None:
+            await self.publish(tuple(sorted({node.joined.name for node in lost})))
+        return self.every_s
 
     def _say(self, nodes: Sequence[Node], answers: dict[int, PingAnswer | None]) -> None:
         for node in nodes:

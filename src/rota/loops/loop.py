@@ -31,10 +31,15 @@ log = structlog.get_logger()
 
 
 class Loop(ABC):
-    """One periodic activity of a node. A subclass says what one round does."""
+    """One periodic activity of a node. A subclass says what one round does; most are dataclasses with a clock."""
+
+    clock: Clock
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
         self._woken = self._stopping = False
         self._stopped = asyncio.Event()
         self._rest: asyncio.Future[None] | None = None
@@ -121,7 +126,7 @@ class Loop(ABC):
         outage = self._outage_of(fault)
         if outage is not None:
             outage.suspect(str(fault))
-        await self._pause(min(0.05 * 2.0 ** min(self.failures, 10), BACK_OFF_MAX_S) * (0.5 + self._clock.chance() / 2))
+        await self._pause(min(0.05 * 2.0 ** min(self.failures, 10), BACK_OFF_MAX_S) * (0.5 + self.clock.chance() / 2))
         if outage is None or not outage.is_on:
             self._tell(fault)
         if outage is not None:

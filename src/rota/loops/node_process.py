@@ -22,10 +22,9 @@ from rota.core.advance import Advance
 from rota.errors import StoreUnavailable
 from rota.loops.executor import Executor
 from rota.loops.finisher import Finisher
-from rota.loops.identity import Identity
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loop import Loop
-from rota.loops.member import Member
+from rota.loops.member import Identity, Member
 from rota.loops.outage import Outage
 from rota.loops.placer.participation import Participation
 from rota.loops.scheduler import Scheduler

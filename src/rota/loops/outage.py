@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import structlog
@@ -43,27 +44,22 @@ EVENTS = {
 log = structlog.get_logger()
 
 
+@dataclass(eq=False, repr=False)
 class Outage:
     """Knows whether one server answers. A loop that waits for it tries by itself again after `patience_s`."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        server: str,
-        ask: Callable[[], Awaitable[object]],
-        *,
-        patience_s: float | None = None,
-    ) -> None:
-        self.server = server
-        self._events = EVENTS[server]
-        self.patience_s = patience_s
-        self._clock = clock
-        self._ask = ask
-        self._reason = ""
-        self._began_s = 0.0
-        self._suspected = asyncio.Event()
-        self._away = asyncio.Event()
-        self._answers = asyncio.Event()
+    clock: Clock
+    server: str
+    ask: Callable[[], Awaitable[object]]
+    patience_s: float | None = None
+    _reason: str = ""
+    _began_s: float = 0.0
+    _suspected: asyncio.Event = field(default_factory=asyncio.Event)
+    _away: asyncio.Event = field(default_factory=asyncio.Event)
+    _answers: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._events = EVENTS[self.server]
         self._answers.set()
 
     @property
@@ -74,7 +70,7 @@ class Outage:
     def suspect(self, reason: str) -> None:
         """A loop had no answer."""
         if self._answers.is_set():
-            self._reason, self._began_s = reason, self._clock.monotonic()
+            self._reason, self._began_s = reason, self.clock.monotonic()
             self._answers.clear()
             self._suspected.set()
 
@@ -83,9 +79,9 @@ class Outage:
 
     async def lasted(self, seconds: float) -> None:
         """Wait until it has been away for so long."""
-        while not self.is_on or self._clock.monotonic() - self._began_s < seconds:
+        while not self.is_on or self.clock.monotonic() - self._began_s < seconds:
             await self._away.wait()
-            await self._clock.sleep(max(self._began_s + seconds - self._clock.monotonic(), 0.01))
+            await self.clock.sleep(max(self._began_s + seconds - self.clock.monotonic(), 0.01))
 
     async def watch(self) -> None:
         """Look after it, until cancelled."""
@@ -100,22 +96,22 @@ class Outage:
             if not self.is_on:
                 self._away.set()
                 log.warning(self._events.lost, reason=self._reason)
-            away_s = self._clock.monotonic() - self._began_s
+            away_s = self.clock.monotonic() - self._began_s
             if away_s >= remind_s:
                 remind_s *= 2
                 log.warning(self._events.still_lost, for_s=round(away_s), reason=self._reason)
             gap_s = GAPS_S[min(tries, len(GAPS_S) - 1)]
             tries += 1
-            await self._clock.sleep(gap_s * (0.5 + self._clock.chance() / 2))
+            await self.clock.sleep(gap_s * (0.5 + self.clock.chance() / 2))
         if self.is_on:
             self._away.clear()
-            log.info(self._events.recovered, after_s=round(self._clock.monotonic() - self._began_s, 1))
+            log.info(self._events.recovered, after_s=round(self.clock.monotonic() - self._began_s, 1))
         self._answers.set()
 
     async def _is_answered(self) -> bool:
         try:
             async with asyncio.timeout(ASK_S):
-                await self._ask()
+                await self.ask()
         except (StoreError, CoordinatorError, TimeoutError) as fault:
             self._reason = str(fault) or f"no answer within {ASK_S:g} s"
             return False

@@ -26,11 +26,9 @@ class Signal(Generic[P]):
         self._acts: list[Callable[P, object]] = []
 
     def on(self, act: Callable[P, object]) -> None:
-        """Call `act` whenever it happens."""
         self._acts.append(act)
 
     def emit(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """It has happened."""
         for act in self._acts:
             act(*args, **kwargs)
 

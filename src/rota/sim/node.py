@@ -23,8 +23,8 @@ from rota.config import (
 )
 from rota.coordinators.memory import MemoryCoordinator
 from rota.errors import CommitUnknown, CoordinatorUnavailable, StoreUnavailable
-from rota.loops.identity import Identity
 from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.loops.placer.participation import Participation
 from rota.model.cluster import Peer
 from rota.model.node import PingAnswer, Place

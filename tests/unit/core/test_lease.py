@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.core.lease import Look, Renewal, is_over, is_replaced, namesakes, renewals
+from rota.core.lease import LeaseLook, Renewal, is_over, is_replaced, namesakes, renewals
 from rota.model.node import Node, NodeState
 from tests.factories import a_new_node
 
@@ -50,9 +50,9 @@ def test_a_node_with_a_longer_lease_is_judged_by_its_own(*, unseen_s: float, gon
     assert is_over(node, NOW, unseen_s, lease_s=LEASE_S, wait_s=MARGIN_S) == gone
 
 
-def a_look(answered_s: float, *, store_s: float | None = None, took_s: float = 0.1) -> Look:
+def a_look(answered_s: float, *, store_s: float | None = None, took_s: float = 0.1) -> LeaseLook:
     """One at NOW, if its answer came at second 100, and at what the store's clock says otherwise."""
-    return Look(
+    return LeaseLook(
         NOW + timedelta(seconds=answered_s - 100 if store_s is None else store_s), answered_s - took_s, answered_s
     )
 
@@ -80,7 +80,7 @@ def test_a_renewal_that_is_not_new_keeps_its_date() -> None:
         (None, 8.0, 100.0),  # nothing to compare with
     ],
 )
-def test_a_look_tells_how_old_a_renewal_is(last: Look | None, until_s: float | None, at_s: float) -> None:
+def test_a_look_tells_how_old_a_renewal_is(last: LeaseLook | None, until_s: float | None, at_s: float) -> None:
     """Never older than it can be: else a living node would lose its work."""
     found = renewals({1: Renewal(1, 90.0)}, [a_node(1, beat=2, until_s=until_s)], a_look(100.0), last)
     assert found == {1: Renewal(2, pytest.approx(at_s))}

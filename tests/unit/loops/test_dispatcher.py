@@ -9,7 +9,7 @@ from rota.clock import SystemClock
 from rota.config import DispatchConfig
 from rota.core.dispatch.board import Rounds
 from rota.loops.dispatcher import Dispatcher
-from rota.loops.identity import Identity
+from rota.loops.member import Identity
 from rota.model.work import GLOBAL, Limit
 from rota.storage.memory import MemoryStore
 from rota.transactions.assign import assign

@@ -16,13 +16,11 @@ from rota.coordinators.memory import MemoryCoordinator
 from rota.core.dispatch.board import Rounds
 from rota.errors import InvalidInput
 from rota.execution.log_directory import DirectoryLogs
-from rota.execution.runner import ProcessRunner
-from rota.execution.runner_settings import RunnerSettings
+from rota.execution.runner import ProcessRunner, RunnerSettings
 from rota.loops.executor import Executor
-from rota.loops.identity import Identity
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
-from rota.loops.member import Member
+from rota.loops.member import Identity, Member
 from rota.loops.node_process import Execution, NodeProcess
 from rota.loops.placer.participation import Participation, participate
 from rota.model.cluster import Peer
@@ -95,13 +93,13 @@ async def test_a_node_whose_name_was_taken_does_not_take_it_back_while_the_other
     await new.once()
     await old.once()  # its renewal is refused
     await old.once()
-    assert old._identity.id is None
+    assert old.identity.id is None
     await new.once()
-    assert new._identity.id is not None
-    assert [node.id for node in (await store.nodes()).nodes if node.id == new._identity.id] == [new._identity.id]
-    await store.transact(leave, new._identity.id)
+    assert new.identity.id is not None
+    assert [node.id for node in (await store.nodes()).nodes if node.id == new.identity.id] == [new.identity.id]
+    await store.transact(leave, new.identity.id)
     await old.once()
-    assert old._identity.id is not None
+    assert old.identity.id is not None
 
 
 async def test_a_newcomer_waits_while_a_node_of_its_name_may_be_alive() -> None:
@@ -111,13 +109,13 @@ async def test_a_newcomer_waits_while_a_node_of_its_name_may_be_alive() -> None:
     with capture_logs() as lines:
         for _ in range(3):
             await second.once()
-    assert second._identity.id is None
+    assert second.identity.id is None
     assert [line["event"] for line in lines] == ["node.name_held"], "told once"
     await first.once()
-    assert first._identity.id is not None, "its work goes on"
-    await store.transact(leave, first._identity.id)
+    assert first.identity.id is not None, "its work goes on"
+    await store.transact(leave, first.identity.id)
     await second.once()
-    assert second._identity.id is not None
+    assert second.identity.id is not None
 
 
 async def test_a_node_whose_runner_cannot_open_closes_its_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import asyncio
 from rota.config import DispatchConfig
 from rota.loops import dispatcher as dispatching
 from rota.loops.dispatcher import QUIET_S, UNTOLD_S, Dispatcher
-from rota.loops.identity import Identity
 from rota.loops.loop import Loop
+from rota.loops.member import Identity
 from rota.model.work import GLOBAL, Limit
 from rota.ports import Clock
 from rota.sim.loop import SimClock, SimLoop, simulate
@@ -29,7 +29,7 @@ class Counting(Loop):
         self.looks: list[float] = []
 
     async def once(self) -> float:
-        self.looks.append(self._clock.monotonic())
+        self.looks.append(self.clock.monotonic())
         return USUAL_S
 
     def since(self, at_s: float) -> int:
@@ -80,7 +80,7 @@ def a_dispatcher(loop: SimLoop) -> tuple[MemoryStore, Dispatcher, SimClock]:
 
 async def joined(store: MemoryStore, dispatcher: Dispatcher) -> None:
     await store.transact(set_limits, [Limit(name=GLOBAL, cap=5), Limit(name="quota:acme/default")])
-    dispatcher._identity.id = await a_node(store, seats=10, lease_s=1e6)
+    dispatcher.identity.id = await a_node(store, seats=10, lease_s=1e6)
     await dispatcher.once()
     await dispatcher.once()
 

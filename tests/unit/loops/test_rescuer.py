@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from rota.clock import SystemClock
 from rota.config import LeaseConfig
 from rota.core.dispatch.board import Rounds
-from rota.loops.identity import Identity
 from rota.loops.loader import Loader
+from rota.loops.member import Identity
 from rota.loops.rescuer import Rescuer
 from rota.model.states import ItemState
 from rota.storage.memory import MemoryStore

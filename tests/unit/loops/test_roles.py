@@ -39,8 +39,8 @@ async def test_a_node_does_what_its_roles_say(tmp_path: Path, *, roles: str, fir
     assert any(isinstance(it, Executor) for it in host.working) == executes
     (pruner,) = (it for it in host.working if isinstance(it, Pruner))
     if not fires:
-        assert not await pruner._duty.is_mine()
-    told = host.member._describe("token")
+        assert not await pruner.duty.is_mine()
+    told = host.member.describe("token")
     assert (told.seats, told.digests.get("roles", "all")) == (2 if executes else 0, roles)
     assert host.door is not None
     await host.door.close()
@@ -50,7 +50,7 @@ async def test_a_node_does_what_its_roles_say(tmp_path: Path, *, roles: str, fir
 async def test_a_node_of_every_role_leaves_out_who_does_not_answer(tmp_path: Path, roles: str) -> None:
     """S1.16 to S1.18: all of them make rounds."""
     store, host = await a_host(tmp_path, roles)
-    place = host.member._describe("token").place
+    place = host.member.describe("token").place
     silent = await a_node(store, "silent", place=place, address=f"127.0.0.1:{free_port()}")
     (inspector,) = (it for it in host.working if isinstance(it, Inspector))
     (dispatcher,) = (it for it in host.working if isinstance(it, Dispatcher))

@@ -17,7 +17,7 @@ from rota.alarms.channels.channel import AlarmChannel, CourierSettings, message_
 from rota.errors import Undelivered
 from rota.execution.kinds.http import url
 from rota.execution.worker.address import RequestTarget, request_target
-from rota.execution.worker.errors import TaskFault
+from rota.execution.worker_protocol import TaskFault
 from rota.model.alarm import Channel, Message
 from rota.ports import Clock
 

@@ -134,7 +134,6 @@ class Rounds:
 
     @property
     def waiting(self) -> int:
-        """How many items wait for their turn."""
         return len(self._waiting)
 
     @property

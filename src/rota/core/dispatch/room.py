@@ -46,15 +46,12 @@ class Room:
         return cap is None or self._running.get(GLOBAL, 0) < cap
 
     def caps(self, way: Way) -> list[tuple[str, int]]:
-        """The limits of a lane that are caps."""
         return [(name, cap) for name in way.limits if (cap := self._cap_of(name, way)) is not None]
 
     def is_rated(self, way: Way) -> bool:
-        """Whether a limit of a lane has a rate."""
         return bool(way.rates) or not self._rated.isdisjoint(way.limits)
 
     def weight(self, way: Way) -> int:
-        """The weight of the lane's quota."""
         limit = self._limits.get(way.quota)
         return 1 if limit is None else limit.weight
 

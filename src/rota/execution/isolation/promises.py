@@ -108,6 +108,5 @@ def warning_of(kind: BoundaryKind) -> str:
 
 
 def promise(kind: BoundaryKind) -> Promise:
-    """What that kind promises on this system."""
     lines = [line for line in PROMISES if line.kind is kind]
     return lines[0] if system.IS_LINUX else lines[-1]

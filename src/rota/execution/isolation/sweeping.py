@@ -1,4 +1,5 @@
-"""Kills what earlier agents of this host left behind, and says of each whether its boundary is empty.
+"""Kills what earlier agents of this host left behind, and says of each whether its boundary is empty; and where a
+process runs, and whether one that ran on this very host is gone.
 
 Runs at the start of every executor. It touches nothing of an agent that is alive, and nothing of another PID namespace.
 It says `empty` only if no process of that agent can be alive: a successor may then give its items back before its lease
@@ -8,6 +9,9 @@ is over.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +21,8 @@ from rota import system
 from rota.execution.isolation import cgroup, clearing, processes, records, state_folder
 from rota.execution.isolation.clearing import Cleared
 from rota.execution.isolation.promises import BoundaryKind
-from rota.execution.isolation.records import AgentRecord, TreeRecord
+from rota.execution.isolation.records import AgentRecord, Process, TreeRecord
+from rota.model.node import Place
 from rota.model.value import Value
 
 
@@ -132,3 +137,31 @@ def _clear_tree(path: Path) -> str:
         return f"{tree.label}: {tree.group} is not below our own control group, so it was left alone"
     lost = "changed its environment" if system.IS_LINUX else "left its group"
     return f"{tree.label}: its supervisor was killed too, so a process that {lost} would not be found"
+
+
+def here() -> Place:
+    seen = processes.this_process()
+    return Place(
+        host=socket.gethostname(),
+        boot_id=_known(processes.boot_id),
+        pid_namespace=_known(processes.pid_namespace),
+        pid=os.getpid(),
+        pid_started=seen.ticks if seen else 0,
+    )
+
+
+def process_is_gone(place: Place, mine: Place) -> bool:
+    """True if we see that the process at that place is gone.
+
+    A process that we cannot see, because it is of another boot or PID namespace, counts as alive.
+    """
+    if not mine.boot_id or (place.boot_id, place.pid_namespace) != (mine.boot_id, mine.pid_namespace):
+        return False
+    return not Process(pid=place.pid, ticks=place.pid_started).is_alive
+
+
+def _known(ask: Callable[[], str]) -> str:
+    try:
+        return ask()
+    except OSError:
+        return ""

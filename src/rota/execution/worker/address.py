@@ -11,7 +11,7 @@ import socket
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from rota.execution.worker.errors import TaskFault
+from rota.execution.worker_protocol import TaskFault
 
 URL_MAX = 2048
 _PORTS = {"http": 80, "https": 443}

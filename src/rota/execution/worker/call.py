@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rota.execution.worker.clock import monotonic
-from rota.execution.worker.errors import TaskFault
 from rota.execution.worker.item import WorkerItem
-from rota.execution.worker_protocol import Failure
+from rota.execution.worker_protocol import Failure, TaskFault
 from rota.model.work import MESSAGE_MAX, RESULT_MAX, TRACEBACK_MAX
 
 GIVEN = ("info", "number")

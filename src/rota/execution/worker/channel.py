@@ -118,7 +118,6 @@ class Outbox:
             self.flush()
 
     def flush(self, *, spent: bool = False) -> None:
-        """Send everything now."""
         if not (self._started or self._output or self._done or self._failed or spent):
             return
         with self._lock:

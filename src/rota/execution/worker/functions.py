@@ -16,8 +16,7 @@ from rota.execution.file_versions import file_version
 from rota.execution.kinds.kind import FunctionKind
 from rota.execution.kinds.registry import KINDS
 from rota.execution.worker.call import Caller
-from rota.execution.worker.errors import TaskFault
-from rota.execution.worker_protocol import Setup, WorkerTask
+from rota.execution.worker_protocol import Setup, TaskFault, WorkerTask
 from rota.model.listener import is_listener
 
 UNKNOWN = "unknown"

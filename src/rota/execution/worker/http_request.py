@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import quote
 
 from rota.execution.worker.address import RequestTarget, request_target
-from rota.execution.worker.errors import TaskFault
 from rota.execution.worker.item import WorkerItem
+from rota.execution.worker_protocol import TaskFault
 from rota.model.work import RESULT_MAX
 
 BODY_MAX = 64 * 1024

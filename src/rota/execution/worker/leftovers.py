@@ -251,7 +251,6 @@ def any_left() -> bool:
 
 
 def children() -> set[int]:
-    """The processes whose parent this is."""
     try:
         lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
     except OSError:  # a thread has ended meanwhile, and its children are another's

@@ -48,13 +48,13 @@ class BeatPlacer(Loop):
             return self._coordinator.ttl_s
         if self._session != self._keeper.session:
             self._won, self._session = {}, self._keeper.session
-        moment = StoreTime(self._clock, await self._store.now())
+        moment = StoreTime(self.clock, await self._store.now())
         drained = self._keeper.peer.name in await self._view.drained()
         now_tick = tick_of(moment.now(), self._beat_s)
         next_tick = tick_of_soon(moment.now(), self._beat_s)
         wanted = {tick for tick in (now_tick, next_tick) if tick not in self._won}
         if wanted and not drained:
-            await self._clock.sleep(delay_s(max(wanted), self._beat_s, moment.now(), self._wait_s()))
+            await self.clock.sleep(delay_s(max(wanted), self._beat_s, moment.now(), self._wait_s()))
             await self._try(wanted)
         await self._forget(next_tick + 1 if drained else now_tick - 1)
         self._seen = next_tick
@@ -69,7 +69,7 @@ class BeatPlacer(Loop):
     def _wait_s(self) -> float:
         """By the score of now: what others were told of it is older."""
         config = self._config
-        return wait_s(self._keeper.busy(), self._clock.chance(), score_s=config.score_s, jitter_s=config.jitter_s)
+        return wait_s(self._keeper.busy(), self.clock.chance(), score_s=config.score_s, jitter_s=config.jitter_s)
 
     async def _try(self, ticks: set[int]) -> None:
         session = self._session

@@ -87,15 +87,15 @@ class ClaimPlacer(Loop):
         return job_id in self._mine and self._keeper.may_fire
 
     async def once(self) -> float:
-        await self._clock.sleep(max(self._next_s - self._clock.monotonic(), 0.0))
-        began_s = self._clock.monotonic()
+        await self.clock.sleep(max(self._next_s - self.clock.monotonic(), 0.0))
+        began_s = self.clock.monotonic()
         if not self._in_session():
             return self._coordinator.ttl_s
         try:
             facts = await self._look()
             won = await self._act(facts)
         finally:
-            took_s = self._clock.monotonic() - began_s
+            took_s = self.clock.monotonic() - began_s
             self._next_s = began_s + max(PACE_S, took_s + min(IDLE_SHARE * took_s, self._coordinator.ttl_s / 4))
         self._listen()
         return self._rest_s(facts, won)
@@ -268,7 +268,6 @@ class Handovers:
 
     @property
     def own(self) -> frozenset[int]:
-        """The jobs that this giver is to give."""
         return frozenset(self._own)
 
     async def read(self, alive: Collection[str], owned: Collection[int]) -> dict[int, Handover]:

@@ -38,7 +38,6 @@ class ClusterView:
         return tuple(peer for peer in found if peer is not None)
 
     async def owned(self) -> frozenset[int]:
-        """The jobs that somebody has claimed."""
         names = (key.rpartition("/")[2] for key in await self._coordinator.keys(JOBS))
         return frozenset(int(name) for name in names if is_job(name))
 

@@ -9,6 +9,8 @@ right is kept in `repairs/NODE` for an hour, for the doctor to tell.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import structlog
 
 from rota.coordinators.recipes import notify, repairs_key, write_repairs
@@ -29,26 +31,18 @@ KEPT_MAX = 20
 log = structlog.get_logger()
 
 
+@dataclass(eq=False, repr=False)
 class Repairer(Loop):
     """Repairs what the coordinator lost or holds wrongly, and keeps a list of that for the doctor."""
 
-    def __init__(
-        self,
-        store: Store,
-        coordinator: Coordinator,
-        clock: Clock,
-        keeper: SessionKeeper,
-        *,
-        every_s: float | None = None,
-    ) -> None:
-        super().__init__(clock)
-        self._store = store
-        self._coordinator = coordinator
-        self._keeper = keeper
-        self._every_s = EVERY_SESSIONS * coordinator.ttl_s if every_s is None else every_s
-        self._suspects: frozenset[tuple[str, int]] = frozenset()
-        self._news: list[str] = []
-        self._repairs: tuple[Repair, ...] = ()
+    store: Store
+    coordinator: Coordinator
+    clock: Clock
+    keeper: SessionKeeper
+    every_s: float | None = None
+    _suspects: frozenset[tuple[str, int]] = field(default_factory=frozenset)
+    _news: list[str] = field(default_factory=list)
+    _repairs: tuple[Repair, ...] = ()
 
     def note(self, what: str) -> None:
         log.info("coordinator.repaired", what=what)
@@ -56,45 +50,44 @@ class Repairer(Loop):
         self.wake()
 
     async def once(self) -> float:
-        if self._keeper.session is None:
-            return self._coordinator.ttl_s
-        began_s = self._clock.monotonic()
-        found = [it for folder in ("", *LASTING, *CLAIMED) for it in await self._coordinator.read(folder)]
+        if self.keeper.session is None:
+            return self.coordinator.ttl_s
+        began_s = self.clock.monotonic()
+        found = [it for folder in ("", *LASTING, *CLAIMED) for it in await self.coordinator.read(folder)]
         faults = wrong(found)
         for it in faults:
             await self._put_right(it)
         self._suspects = frozenset((it.entry.key, it.entry.version) for it in faults)
         await self._enlist(found)
         await self._tell_repairs(found)
-        took_s = self._clock.monotonic() - began_s
-        return min(self._coordinator.ttl_s, self._every_s) if faults else max(self._every_s, IDLE_SHARE * took_s)
+        took_s = self.clock.monotonic() - began_s
+        every_s = EVERY_SESSIONS * self.coordinator.ttl_s if self.every_s is None else self.every_s
+        return min(self.coordinator.ttl_s, every_s) if faults else max(every_s, IDLE_SHARE * took_s)
 
     async def _put_right(self, it: Wrong) -> None:
         key, version = it.entry.key, it.entry.version
         if it.value is not None:
-            if it.entry.session == self._keeper.session and await self._coordinator.update(
-                key, it.entry.fence, it.value
-            ):
+            if it.entry.session == self.keeper.session and await self.coordinator.update(key, it.entry.fence, it.value):
                 self.note(f"{key}: {it.why}; it was written anew")
-        elif (key, version) in self._suspects and await self._coordinator.delete(key, version):
+        elif (key, version) in self._suspects and await self.coordinator.delete(key, version):
             self.note(f"{key}: {it.why}; it was removed")
             if folder_of(key) == JOBS:  # whoever believes to have it looks again
-                await notify(self._coordinator, self._clock, "release")
+                await notify(self.coordinator, self.clock, "release")
 
     async def _enlist(self, found: list[Entry]) -> None:
-        key = f"{ALL}/{self._keeper.peer.name}"
-        if not any(it.key == key and it.session is None and it.value == self._keeper.enlisted for it in found):
+        key = f"{ALL}/{self.keeper.peer.name}"
+        if not any(it.key == key and it.session is None and it.value == self.keeper.enlisted for it in found):
             self.note(f"{key} was lost or changed, and was told anew")
-            await self._keeper.enlist()
+            await self.keeper.enlist()
 
     async def _tell_repairs(self, found: list[Entry]) -> None:
         """Keep what was put right of late where the doctor finds it."""
         if not self._news and not self._repairs:
             return
-        now = await self._store.now()
+        now = await self.store.now()
         news, self._news = self._news, []
         kept = [it for it in self._repairs if it.at > now - REPAIRS_KEPT] + [Repair(at=now, what=what) for what in news]
         self._repairs = tuple(kept[-KEPT_MAX:])
-        key, told = repairs_key(self._keeper.peer.name), write_repairs(self._repairs)
+        key, told = repairs_key(self.keeper.peer.name), write_repairs(self._repairs)
         if not any(it.key == key and it.value == told for it in found):
-            await self._coordinator.put(key, told)
+            await self.coordinator.put(key, told)

@@ -136,12 +136,12 @@ class ScopePlacer(Loop):
             before = lambda job_id: later(job_id) if earlier(job_id) == later(job_id) else None  # noqa: E731
         self._plan, self._owner, self._before = new, owner_of(new), before
         self._newest = max(self._newest, new.epoch)
-        self._planned_s = self._clock.monotonic()
+        self._planned_s = self.clock.monotonic()
         self._keeper.signals.ownership_changed.emit()
 
     async def _may_go_on(self, peers: tuple[Peer, ...]) -> bool:
         """A4.4 and A4.5: everybody has read this plan, and none newer is being made; or a session has passed."""
-        if self._clock.monotonic() - self._planned_s > self._coordinator.ttl_s:
+        if self.clock.monotonic() - self._planned_s > self._coordinator.ttl_s:
             return True
         shard = await self._coordinator.get(SHARD)
         newer = shard is not None and shard.value.isdigit() and int(shard.value) > self.epoch

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -39,40 +40,33 @@ LOAD_EVERY_S = 300.0
 log = structlog.get_logger()
 
 
+@dataclass(eq=False, repr=False)
 class SessionKeeper(Loop):
     """Joins, renews the session and registers this scheduler under it. `limit` reads how many jobs it may have, for the
     balance that it tells first."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        clock: Clock,
-        describe: Callable[[], Peer],
-        *,
-        busy: Callable[[], float] = lambda: 0.0,
-        on_lost: str = "continue",
-        limit: Callable[[], Awaitable[int]] | None = None,
-        signals: Signals | None = None,
-    ) -> None:
-        super().__init__(clock)
-        self._coordinator = coordinator
-        self._describe = describe
-        self.busy = busy
-        self._limit = limit
-        self.signals = signals or Signals()
-        self._when_lost = on_lost
-        self._fence = 0
-        self._renewals = 0
-        self._been_present = False
-        self._load_at_s = 0.0
-        self._leaving = False
-        self._speaking = asyncio.Lock()
-        """Held while it enters, renews or leaves: one that entered after it has left would be a ghost."""
-        self._telling = asyncio.Lock()
-        """Held while it changes what it tells."""
-        self.peer = describe()
-        self.session: str | None = None
-        """The session under which this scheduler is registered; none while it is away."""
+    coordinator: Coordinator
+    clock: Clock
+    describe: Callable[[], Peer]
+    busy: Callable[[], float] = lambda: 0.0
+    on_lost: str = "continue"
+    limit: Callable[[], Awaitable[int]] | None = None
+    signals: Signals = field(default_factory=Signals)
+    _fence: int = 0
+    _renewals: int = 0
+    _been_present: bool = False
+    _load_at_s: float = 0.0
+    _leaving: bool = False
+    _speaking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while it enters, renews or leaves: one that entered after it has left would be a ghost."""
+    _telling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while it changes what it tells."""
+    session: str | None = None
+    """The session under which this scheduler is registered; none while it is away."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.peer = self.describe()
 
     @property
     def key(self) -> str:
@@ -81,33 +75,32 @@ class SessionKeeper(Loop):
     @property
     def is_believed(self) -> bool:
         """Whether nobody else can have got a claim of this scheduler yet."""
-        return self.session is not None and self._clock.monotonic() < self._coordinator.believed_until_s
+        return self.session is not None and self.clock.monotonic() < self.coordinator.believed_until_s
 
     @property
     def may_fire(self) -> bool:
         """Whether it goes on with what it has, as far as it knows."""
-        return self._when_lost != "stop" or self.is_believed
+        return self.on_lost != "stop" or self.is_believed
 
     async def once(self) -> float:
         async with self._speaking:
             return await self._attend()
 
     async def _attend(self) -> float:
-        began_s = self._clock.monotonic()
+        began_s = self.clock.monotonic()
         if self._leaving:
             return 0.0
         if self.session is None:
             await self._enter()
-        elif not await self._coordinator.renew():
+        elif not await self.coordinator.renew():
             self._lose("the session is over")
             return 0.0
         else:
             await self._tell_load()
             await self._check_name()
-        return max(self._coordinator.ttl_s * RENEW_SHARE - (self._clock.monotonic() - began_s), 0.0)
+        return max(self.coordinator.ttl_s * RENEW_SHARE - (self.clock.monotonic() - began_s), 0.0)
 
     async def tell(self, **changes: Any) -> None:
-        """Change what this scheduler says of itself."""
         async with self._telling:
             peer = msgspec.structs.replace(self.peer, **changes)
             if self.session is None:
@@ -117,7 +110,7 @@ class SessionKeeper(Loop):
 
     async def enlist(self) -> None:
         """Put this scheduler on the list of all that ever took part."""
-        await put_lasting(self._coordinator, f"{ALL}/{self.peer.name}", self.enlisted)
+        await put_lasting(self.coordinator, f"{ALL}/{self.peer.name}", self.enlisted)
 
     @property
     def enlisted(self) -> str:
@@ -125,13 +118,13 @@ class SessionKeeper(Loop):
         return encode(_registration(self.peer))
 
     def failed(self) -> None:
-        if self._when_lost == "exit" and self._been_present and not self.is_believed:
-            log.error("coordinator.given_up", scheduler=self.peer.name, on_lost=self._when_lost)
+        if self.on_lost == "exit" and self._been_present and not self.is_believed:
+            log.error("coordinator.given_up", scheduler=self.peer.name, on_lost=self.on_lost)
             self.signals.coordinator_given_up.emit()
 
     async def _tell_load(self) -> None:
         """Not every little change: each is a write that all others read."""
-        busy, now_s = self.busy(), self._clock.monotonic()
+        busy, now_s = self.busy(), self.clock.monotonic()
         if abs(busy - self.peer.busy) >= LOAD_STEP and now_s >= self._load_at_s:
             self._load_at_s = now_s + LOAD_EVERY_S
             await self.tell(busy=busy)
@@ -142,17 +135,17 @@ class SessionKeeper(Loop):
         self.stop()
         async with self._speaking:
             self.session = None
-            await self._coordinator.leave()
+            await self.coordinator.leave()
 
     async def _enter(self) -> None:
         """The order of S0.26: register, tell n, tell M, publish the balance."""
-        bare = self._describe()
-        if self._coordinator.session is not None:
-            await self._coordinator.leave()  # what it still claims is not this scheduler's any more
+        bare = self.describe()
+        if self.coordinator.session is not None:
+            await self.coordinator.leave()  # what it still claims is not this scheduler's any more
         if not await self._may_have_name(bare):
             return
-        session = await self._coordinator.join()
-        won = await self._coordinator.claim({self.key: encode(_registration(bare))})
+        session = await self.coordinator.join()
+        won = await self.coordinator.claim({self.key: encode(_registration(bare))})
         if self.key not in won:
             return  # somebody was faster; look again
         self._fence, self.peer = won[self.key], _registration(bare)
@@ -168,13 +161,13 @@ class SessionKeeper(Loop):
         for step in steps:
             if not await self._update(msgspec.structs.replace(self.peer, **step)):
                 return False
-        limit = 0 if self._limit is None else await self._limit()
+        limit = 0 if self.limit is None else await self.limit()
         balance = {"held": 0, "limit": limit, "busy": self.busy()}
         return await self._update(msgspec.structs.replace(self.peer, **balance))
 
     async def _may_have_name(self, bare: Peer) -> bool:
         """End what an earlier incarnation still claims; a later one keeps the name. What is no scheduler has none."""
-        entry = await self._coordinator.get(self.key)
+        entry = await self.coordinator.get(self.key)
         known = None if entry is None else read_member(entry)
         if entry is None:
             return True
@@ -183,7 +176,7 @@ class SessionKeeper(Loop):
         elif self._been_present and known.incarnation != bare.incarnation:
             log.warning("scheduler.name_held", scheduler=bare.name)
             return False
-        return await self._coordinator.delete(self.key, entry.version)
+        return await self.coordinator.delete(self.key, entry.version)
 
     async def _check_name(self) -> None:
         """Look now and then whether this scheduler still has its name, and whether it is told right."""
@@ -191,7 +184,7 @@ class SessionKeeper(Loop):
         if self.session is None or self._renewals % CHECK_EVERY:
             return
         async with self._telling:
-            entry = await self._coordinator.get(self.key)
+            entry = await self.coordinator.get(self.key)
             if entry is None or entry.fence != self._fence:
                 self._lose("its name was lost, or taken by another")
             elif entry.value != encode(self.peer):
@@ -199,7 +192,7 @@ class SessionKeeper(Loop):
                 await self._update(self.peer)
 
     async def _update(self, peer: Peer) -> bool:
-        if not await self._coordinator.update(self.key, self._fence, encode(peer)):
+        if not await self.coordinator.update(self.key, self._fence, encode(peer)):
             return False
         self.peer = peer
         return True
