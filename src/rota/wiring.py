@@ -140,7 +140,7 @@ async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str])
     from rota.execution.descriptors import raise_limit
     from rota.execution.isolation import state_folder
     from rota.loops.identity import Identity
-    from rota.node import Ports, build
+    from rota.node import Parts, Ports
     from rota.rest.door import DESCRIPTORS
     from rota.rest.ping import Pinger
 
@@ -171,7 +171,7 @@ async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str])
         set_apps=(lambda homes: None) if runner is None else runner.set_apps,
         door=door,
     )
-    return build(config, ports).process
+    return Parts(config, ports).process
 
 
 def _definitions(config: Config, clock: Clock, paths: Sequence[str]) -> Watched:

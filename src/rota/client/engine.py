@@ -36,7 +36,7 @@ from rota.model.run import TRACEBACK
 from rota.model.states import Outcome
 from rota.model.value import encode
 from rota.model.work import Attempt, AttemptEnd
-from rota.node import Ports, Tuning, build
+from rota.node import Parts, Ports, Tuning
 from rota.ports import Clock, Listener, Store
 from rota.storage.memory import MemoryStore
 from rota.virtual import VirtualClock, VirtualHost, VirtualLoop
@@ -229,7 +229,7 @@ class Engine:
             runner=self._runner,
             apps=KitApps(functions),
         )
-        self._node = node = build(_config(seats), ports, ALONE)
+        self._node = node = Parts(_config(seats), ports, ALONE)
         assert node.executor is not None
         self._loops: list[Loop] = [node.scheduler, node.dispatcher, node.executor, *node.finishers]
         self._tasks: list[asyncio.Task[None]] = []

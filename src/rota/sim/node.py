@@ -28,7 +28,7 @@ from rota.loops.loop import Loop
 from rota.loops.placer.participation import Participation
 from rota.model.cluster import Peer
 from rota.model.node import PingAnswer, Place
-from rota.node import Parts, Ports, Tuning, build
+from rota.node import Parts, Ports, Tuning
 from rota.ports import Clock, Coordinator, Store
 from rota.sim.history import History
 from rota.sim.link import Failures, SimHost, SimLink
@@ -238,7 +238,7 @@ class SimNode:
             definitions=self._definitions,
         )
         tuning = Tuning(finishers=self._scenario.finishers, rescue_pace=RESCUE_PACE, expire_pace=EXPIRE_PACE)
-        return build(self._config(), ports, tuning)
+        return Parts(self._config(), ports, tuning)
 
     def _config(self) -> Config:
         scenario = self._scenario
