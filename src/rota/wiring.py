@@ -141,8 +141,7 @@ async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str])
     from rota.execution.isolation import state_folder
     from rota.loops.identity import Identity
     from rota.node import Parts, Ports
-    from rota.rest.door import DESCRIPTORS
-    from rota.rest.ping import Pinger
+    from rota.rest.door import DESCRIPTORS, Pinger
 
     seats = 0 if config.node.roles == "scheduler" else config.executor.seats
     coordinator = open_coordinator(config.coordinator, store, clock)

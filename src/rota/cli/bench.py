@@ -17,7 +17,7 @@ from rota.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rota.bench.dispatch import DispatchWish
-    from rota.bench.dispatch import Progress as Tell
+    from rota.bench.plain import Progress as Tell
     from rota.config import Config
 
 

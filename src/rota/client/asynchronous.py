@@ -16,7 +16,7 @@ from rota.control.assigning import Answer, Assigned
 from rota.control.calling import Results
 from rota.control.limits import KEEP, AnyRate, Keep, QuotaState, Removed
 from rota.control.runs import Cancellation, Explained
-from rota.definitions.display import one_line
+from rota.definitions.report import one_line
 from rota.errors import NotFound, Refused, RotaError, StoreRefused
 from rota.model.job import JobName
 from rota.model.run import Item

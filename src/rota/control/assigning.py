@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rota.control.patience import Family
+from rota.control.survey import Family
 from rota.core.advance import Advance
 from rota.core.notice import notices
 from rota.core.retry import after

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rota.definitions import execution, fields, times
-from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.params import json
-from rota.definitions.report import Report
+from rota.definitions.report import Report, listed, shown, suggestion
 from rota.definitions.spec import TIME_S_MAX, ExecutionShape, read
 from rota.errors import InvalidInput
 from rota.execution.kinds.python import function

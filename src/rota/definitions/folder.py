@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from rota.definitions.characters import SIZE_MAX
 from rota.definitions.collect import TIMEOUT_S, collect
-from rota.definitions.display import one_line
 from rota.definitions.loaded import Loaded, joined
+from rota.definitions.report import one_line
 from rota.definitions.yaml import read_yaml
 from rota.errors import InvalidInput, Problem
 from rota.model.job import SOURCE_MAX, file_source

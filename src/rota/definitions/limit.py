@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rota.definitions import fields
-from rota.definitions.display import shown
+from rota.definitions.report import shown
 from rota.definitions.spec import PAUSE_S_MAX
 from rota.model.work import Rate
 

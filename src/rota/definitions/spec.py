@@ -14,9 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from rota.definitions import alarm, fields, params, times
-from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.fields import validator, wrong
-from rota.definitions.report import PROBLEMS_MAX, Report
+from rota.definitions.report import PROBLEMS_MAX, Report, listed, shown, suggestion
 from rota.execution.kinds.kind import EMPTY
 from rota.model import work
 from rota.model.alarm import JobAlarm
