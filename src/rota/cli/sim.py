@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rota.cli.lazy import Group
-from rota.cli.output import as_json, figures, say, say_json, table
-from rota.cli.progress import Progress
+from rota.cli.output import Progress, as_json, figures, say, say_json, table
 from rota.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ def job_name(text: str) -> JobName:
 
 def rate_from(value: object) -> Rate | None:
     """Read a rate: a text like `10/60`, a pair, or nothing; raises ValueError."""
-    from rota.definitions.limit import rate_of
+    from rota.definitions.assignment import rate_of
 
     return rate_of(value)
 

@@ -185,7 +185,7 @@ class HoldControl(Family):
 
 
 def _check_scope(tenant: str, project: str) -> None:
-    from rota.definitions.limit import check_names
+    from rota.definitions.assignment import check_names
 
     if project and not tenant:
         raise InvalidInput.of("project", "a project belongs to a tenant; name it TENANT/PROJECT")

@@ -178,7 +178,7 @@ class LimitControl(Family):
         return ended, asked
 
     async def _set(self, name: str, given: dict[str, Any]) -> Limit:
-        from rota.definitions.limit import checked
+        from rota.definitions.assignment import checked
 
         wanted = checked({key: value for key, value in given.items() if value is not KEEP})
         known = {limit.name: limit for limit in await self._store.limits()}
@@ -205,7 +205,7 @@ def _refuse_other(name: str) -> None:
 
 
 def _check_names(**given: str) -> None:
-    from rota.definitions.limit import check_names
+    from rota.definitions.assignment import check_names
 
     check_names(given)
 
