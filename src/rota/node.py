@@ -194,7 +194,6 @@ class Parts:
         self._store.listen(stir)
 
     def _participation(self) -> Participation | None:
-        """This scheduler's part in the placement of the cluster."""
         coordinator, placement = self._ports.coordinator, self._config.placement
         if coordinator is None or placement.kind == "none" or not self._fires:
             return None
@@ -385,7 +384,6 @@ class Parts:
         )
 
     def _outages(self) -> list[Outage]:
-        """What the loops of this node know together of their servers."""
         store = store_outage(self._clock, self._store)
         if self.participation is None:
             return [store]

@@ -35,7 +35,6 @@ SPARE_PROCESSES = 16
 
 
 def system_clock() -> Clock:
-    """The clock of a real process."""
     return SystemClock()
 
 
@@ -128,7 +127,6 @@ def courier(config: Config, clock: Clock, control: Control) -> Courier:
 
 
 async def sweep(config: Config) -> SweepReport:
-    """Clear what earlier executors left on this host."""
     from rota.execution.isolation.sweeping import sweep as swept
 
     return await swept(state_dir(config))

@@ -268,7 +268,6 @@ class Phases:
 
 @contextmanager
 def _counted() -> Iterator[Counter[str]]:
-    """Count the statements that this process sends."""
     sent: Counter[str] = Counter()
 
     def note(*_: object) -> None:

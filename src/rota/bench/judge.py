@@ -131,7 +131,6 @@ async def top_up(conn: Plain, wanted: int, now_us: int, progress: Progress, *, r
 
 
 async def analyse(conn: Plain) -> None:
-    """Let the database look at its tables."""
     await conn.analyse(["rota_run", ITEM, ATTEMPT, QUEUE])
 
 

@@ -61,7 +61,6 @@ class Plain(ABC):
     async def close(self) -> None: ...
 
     async def rows(self, sql: str) -> Rows:
-        """What a query brings."""
         return [tuple(it.values()) for it in await self.records(sql)]
 
     async def insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
@@ -69,7 +68,6 @@ class Plain(ABC):
         await self.run_many(f"INSERT INTO {table} ({self._names(columns)}) VALUES ({marks})", rows)  # noqa: S608 - no input in it
 
     async def update(self, table: str, values: Mapping[str, Any], key: str, ids: Sequence[int]) -> None:
-        """Set the same values in many rows."""
         new = ", ".join(f"{self._names([name])} = {self.mark}" for name in values)
         await self.run(f"UPDATE {table} SET {new} WHERE {key} IN ({_listed(ids)})", *values.values())  # noqa: S608 - no input in it
 
@@ -77,7 +75,6 @@ class Plain(ABC):
         await self.run(f"DELETE FROM {table} WHERE {key} IN ({_listed(ids)})")  # noqa: S608 - no input in it
 
     async def drop_table(self, name: str) -> None:
-        """Remove a table, if it is there."""
         await self.run(f"DROP TABLE IF EXISTS {name}")
 
     async def analyse(self, tables: Sequence[str]) -> None:

@@ -86,7 +86,6 @@ def say_json(value: object) -> None:
 
 
 def say_json_line(value: object) -> None:
-    """Print one value of a stream, on one line."""
     print(plain_json(json.dumps(value, ensure_ascii=False)), flush=True)
 
 
@@ -144,7 +143,6 @@ def show(renderable: RenderableType) -> None:
 
 
 def table(columns: Sequence[str], rows: Rows) -> None:
-    """Print rows under headings."""
     from rich.table import Table
     from rich.text import Text
 
@@ -171,7 +169,6 @@ def _figure(value: object) -> str:
 
 
 def facts(pairs: Iterable[tuple[str | Text, str | Text]]) -> None:
-    """Print names and values in two columns."""
     from rich.table import Table
     from rich.text import Text
 

@@ -86,7 +86,6 @@ def scale(ctx: click.Context, nodes: int, jobs: int, plot: Path | None) -> None:
 
 
 def _one(ctx: click.Context, case: Case, only: str | None) -> int:
-    """Run one seed, and show everything that happened."""
     from rota.sim.checkers import check
     from rota.sim.plan import draw
     from rota.sim.world import happened

@@ -307,7 +307,6 @@ def _is_generator(function: Callable[..., object]) -> bool:
 
 
 def place(function: Callable[..., object]) -> str:
-    """Where a function is written, for people."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return repr(function) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 

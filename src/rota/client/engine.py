@@ -276,12 +276,10 @@ class Engine:
         await asyncio.gather(*self._tasks)
 
     def wake(self) -> None:
-        """Something may have changed."""
         self._node.scheduler.wake()
         self._node.dispatcher.wake()
 
     async def changed(self) -> None:
-        """Wait until an attempt has ended."""
         self._changed.clear()
         await self._changed.wait()
 
@@ -301,13 +299,9 @@ def _config(seats: int) -> config.Config:
     return config.Config(
         store=config.StoreConfig(url="memory:", may_forget=True),
         node=config.NodeConfig(name=NAME),
-        coordinator=config.CoordinatorConfig(),
         placement=config.PlacementConfig(kind="none"),
         scheduler=config.SchedulerConfig(look_s=LOOK_S),
         lease=config.LeaseConfig(lease_s=FOR_EVER_S),
         dispatch=config.DispatchConfig(idle_s=FOR_EVER_S),
         executor=config.ExecutorConfig(seats=seats),
-        retention=config.RetentionConfig(),
-        logs=config.LogsConfig(),
-        definitions=config.DefinitionsConfig(path="", watch_s=LOOK_S, sweep_s=LOOK_S),
     )

@@ -177,7 +177,6 @@ class _Reported(NamedTuple):
 
 
 def _reported(result: Any, failed: str | None) -> _Reported:
-    """Check and encode what the client reports."""
     if failed is None:
         return _Reported(Outcome.SUCCEEDED, _result(result), "")
     if result is not None:

@@ -75,7 +75,6 @@ class ClusterSurvey(Family):
         self._coordinator = coordinator
 
     async def facts(self) -> ClusterFacts:
-        """Return the schedulers, the jobs and their owners."""
         listed = await self._store.drains()
         placeable = await self._store.placeable(-1)
         peers = await self._peers()
@@ -103,7 +102,6 @@ class ClusterSurvey(Family):
         return self._coordinator
 
     async def _entries(self, folder: str) -> tuple[Entry, ...]:
-        """The entries of the coordinator directly in a folder."""
         return await self._coordination.read(folder)
 
     async def _entry(self, key: str) -> Entry | None:
@@ -113,7 +111,6 @@ class ClusterSurvey(Family):
         await notify(self._coordination, self._clock, topic)
 
     async def _peers(self, folder: str = LIVE) -> tuple[Peer, ...]:
-        """The schedulers that are in that folder."""
         read = read_member if folder == LIVE else read_peer
         found = (read(entry) for entry in await self._entries(folder))
         return tuple(peer for peer in found if peer is not None)

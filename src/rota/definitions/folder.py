@@ -69,7 +69,6 @@ async def load_file(file: Path, today: date, timeout_s: float = TIMEOUT_S) -> Lo
 
 
 def _find(path: Path) -> tuple[list[Path], list[Problem]]:
-    """Return the files to load, and the problems of others."""
     if path.is_dir():
         return _find_in_folder(path)
     if not path.exists():

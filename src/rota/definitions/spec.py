@@ -245,7 +245,6 @@ def _shape_at(shape: type[Shape], path: tuple[str | int, ...]) -> type[Shape]:
 
 
 def _shape_of(shape: type[Shape], key: str) -> type[Shape] | None:
-    """Return the shape of the value under a key, if it has one."""
     annotation = shape.model_fields[key].annotation
     kinds = (annotation, *get_args(annotation))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Shape)), None)

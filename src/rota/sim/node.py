@@ -13,8 +13,6 @@ from rota.config import (
     DefinitionsConfig,
     DispatchConfig,
     ExecutorConfig,
-    LeaseConfig,
-    LogsConfig,
     NodeConfig,
     PlacementConfig,
     RetentionConfig,
@@ -254,12 +252,10 @@ class SimNode:
                 alarm=self.configured.alarm or 0,
             ),
             scheduler=SCHEDULER,
-            lease=LeaseConfig(),
             dispatch=DispatchConfig(idle_s=2.0),
             executor=ExecutorConfig(seats=scenario.seats),
             retention=RETENTION,
-            logs=LogsConfig(),
-            definitions=DefinitionsConfig(path="", watch_s=2.0, sweep_s=60.0),
+            definitions=DefinitionsConfig(watch_s=2.0),
         )
 
     def _new_runner(self) -> SimRunner:
