@@ -18,11 +18,10 @@ from rota.version import __version__
 
 if TYPE_CHECKING:
     from rota.client.app import App
-    from rota.client.asynchronous import AsyncClient
+    from rota.client.asynchronous import AsyncClient, RunView
     from rota.client.client import Client
     from rota.client.context import Context, StaleToken, Stopped, Told, current, fence
     from rota.client.task import AsyncTaskFunction, Handle, MapHandle, TaskFunction
-    from rota.client.view import RunView
 
 __all__ = [
     "App",
@@ -49,9 +48,8 @@ __all__ = [
 
 _HOMES = {
     "App": "app",
-    "AsyncClient": "asynchronous",
     "Client": "client",
-    "RunView": "view",
+    **dict.fromkeys(("AsyncClient", "RunView"), "asynchronous"),
     **dict.fromkeys(("Handle", "MapHandle"), "task"),
     **dict.fromkeys(("AsyncTaskFunction", "TaskFunction"), "task"),
     **dict.fromkeys(("Context", "StaleToken", "Stopped", "Told", "current", "fence"), "context"),

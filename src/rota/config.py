@@ -127,9 +127,9 @@ class LogsConfig(Value, frozen=True, kw_only=True):
 class DefinitionsConfig(Value, frozen=True, kw_only=True):
     """Files of definitions that a node applies, and applies again when they change."""
 
-    path: str
-    watch_s: float
-    sweep_s: float
+    path: str = ""
+    watch_s: float = 1.0
+    sweep_s: float = 60.0
     repository: str = ""
 
 
@@ -151,15 +151,15 @@ class Config(Value, frozen=True, kw_only=True):
 
     store: StoreConfig
     node: NodeConfig
-    coordinator: CoordinatorConfig
-    placement: PlacementConfig
-    scheduler: SchedulerConfig
-    lease: LeaseConfig
-    dispatch: DispatchConfig
-    executor: ExecutorConfig
-    retention: RetentionConfig
-    logs: LogsConfig
-    definitions: DefinitionsConfig
+    coordinator: CoordinatorConfig = CoordinatorConfig()
+    placement: PlacementConfig = PlacementConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    lease: LeaseConfig = LeaseConfig()
+    dispatch: DispatchConfig = DispatchConfig()
+    executor: ExecutorConfig = ExecutorConfig()
+    retention: RetentionConfig = RetentionConfig()
+    logs: LogsConfig = LogsConfig()
+    definitions: DefinitionsConfig = DefinitionsConfig()
     alarm: AlarmConfig = AlarmConfig()
 
 

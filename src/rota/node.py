@@ -54,10 +54,6 @@ from rota.version import __version__
 NO_APPS = Loaded()
 
 
-def _no_apps(homes: dict[str, str]) -> None:
-    """A runner that calls no apps has none to replace."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """The world of one node. A node without a runner executes nothing; without a coordinator it places nothing; without
@@ -76,7 +72,8 @@ class Ports:
     definitions: Source | None = None
     apps: Apps = NO_APPS
     """What the definitions were when this node was made: it knows what it can run when it joins."""
-    set_apps: SetApps = _no_apps
+    set_apps: SetApps = lambda homes: None
+    """A runner that calls no apps has none to replace."""
     door: NodeDoor | None = None
 
 
@@ -112,120 +109,56 @@ LOOKS_S: dict[type[Loop], float] = {
 """How long loops rest while nothing happens, where the store tells if something does. It bounds what was not told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The loops of one node, and what they share."""
+    """The loops of one node, not running yet, and what they share. They are made in the order in which they need each
+    other; `process` runs all of them."""
 
-    signals: Signals
-    in_hand: AttemptsInHand
-    member: Member
-    scheduler: Scheduler
-    dispatcher: Dispatcher
-    executor: Executor | None
-    finishers: Sequence[Finisher]
-    rescuer: Rescuer
-    expirer: Expirer
-    others: Sequence[Loop]
-    """Loops that look after this node and the cluster."""
-    definer: Definer | None
-    participation: Participation | None
-    process: NodeProcess
-    """Runs all of them."""
-
-
-def build(config: Config, ports: Ports, tuning: Tuning = USUAL) -> Parts:
-    """A node, not running yet."""
-    return _NodeBuilder(config, ports, tuning).build()
-
-
-class _NodeBuilder:
-    """Makes the parts in the order in which they need each other."""
-
-    def __init__(self, config: Config, ports: Ports, tuning: Tuning) -> None:
-        self._config = config
-        self._ports = ports
-        self._tuning = tuning
+    def __init__(self, config: Config, ports: Ports, tuning: Tuning = USUAL) -> None:
+        self._config, self._ports, self._tuning = config, ports, tuning
         self._store, self._clock, self._identity = ports.store, ports.clock, ports.identity
         self._incarnation = ports.clock.token()
         self._fires = config.node.roles != "executor"
-        self._signals = Signals()
+        self._is_told = ports.store.hears or ports.store.is_called
         self._duties = Duties()
-        self._in_hand = AttemptsInHand(self._signals)
         self._loader = Loader(ports.store)
         self._advertiser = Advertiser(
-            ports.store,
-            ports.identity,
-            config,
-            ports.host,
-            ports.runner,
-            ports.apps,
-            set_apps=ports.set_apps,
-            version=__version__,
+            ports.store, ports.identity, config, ports.host, ports.runner, ports.apps, ports.set_apps, __version__
         )
+        self.signals = Signals()
+        self.in_hand = AttemptsInHand(self.signals)
+        self.participation = self._participation()
+        self.scheduler = self._scheduler()
+        self.executor, self.finishers = self._executor(), self._finishers()
+        self.dispatcher = self._dispatcher()
+        self.rescuer, self.expirer = self._rescuer(), self._expirer()
+        self.member = self._member()
+        self.process = self._process()
+        self._connect()
+        self._calm([*self.process.firing, *self.process.working])
 
-    def build(self) -> Parts:
-        participation = self._participation()
-        scheduler = Scheduler(
-            self._store,
-            self._clock,
-            self._config.scheduler,
-            ownership=None if participation is None else participation.placer,
-            signals=self._signals,
-            overdue_s=self._config.coordinator.session_s + 1.0,
-        )
-        executor, finishers = self._executor(), self._finishers()
-        dispatcher = self._dispatcher(executor)
-        rescuer, expirer = self._rescuer(participation), self._expirer(participation)
-        definer = self._definer()
-        others = self._others(participation, dispatcher)
-        member = self._member(executor)
-        process = NodeProcess(
+    def _process(self) -> NodeProcess:
+        part = self.participation
+        firing = [self.scheduler if self._fires else None, self._definer(), *(() if part is None else part.loops)]
+        working = [self.dispatcher, self.rescuer, self.expirer, *self._others(), *self.finishers, self.executor]
+        return NodeProcess(
             store=self._store,
             identity=self._identity,
-            member=member,
-            firing=[
-                *([scheduler] if self._fires else []),
-                *([] if definer is None else [definer]),
-                *(() if participation is None else participation.loops),
-            ],
-            working=[dispatcher, rescuer, expirer, *others, *finishers, *([] if executor is None else [executor])],
-            execution=self._execution(executor),
-            participation=participation,
+            member=self.member,
+            firing=[it for it in firing if it is not None],
+            working=[it for it in working if it is not None],
+            execution=self._execution(),
+            participation=part,
             door=self._ports.door,
-            outages=self._outages(participation),
-            signals=self._signals,
-        )
-        self._connect(scheduler, dispatcher, executor, finishers, process)
-        self._calm([*process.firing, *process.working])
-        return Parts(
-            signals=self._signals,
-            in_hand=self._in_hand,
-            member=member,
-            scheduler=scheduler,
-            dispatcher=dispatcher,
-            executor=executor,
-            finishers=finishers,
-            rescuer=rescuer,
-            expirer=expirer,
-            others=others,
-            definer=definer,
-            participation=participation,
-            process=process,
+            outages=self._outages(),
+            signals=self.signals,
         )
 
-    def _connect(
-        self,
-        scheduler: Scheduler,
-        dispatcher: Dispatcher,
-        executor: Executor | None,
-        finishers: Sequence[Finisher],
-        process: NodeProcess,
-    ) -> None:
+    def _connect(self) -> None:
         """Who wakes whom: what was fired, what ended, what placement decides, and what the store tells."""
-        signals = self._signals
-        signals.ownership_changed.on(scheduler.wake)
-        signals.coordinator_given_up.on(process.lose_coordinator)
-        for finisher in finishers:  # whoever comes first takes the batch
+        signals, dispatcher, executor = self.signals, self.dispatcher, self.executor
+        signals.ownership_changed.on(self.scheduler.wake)
+        signals.coordinator_given_up.on(self.process.lose_coordinator)
+        for finisher in self.finishers:  # whoever comes first takes the batch
             signals.unwritten.on(finisher.wake)
         if not self._store.hears:  # nobody else will tell, and while work ends, more may have come
             signals.fired.on(lambda _: dispatcher.wake())
@@ -257,12 +190,7 @@ class _NodeBuilder:
 
         self._store.listen(stir)
 
-    @property
-    def _is_told(self) -> bool:
-        return self._store.hears or self._store.is_called
-
     def _participation(self) -> Participation | None:
-        """This scheduler's part in the placement of the cluster."""
         coordinator, placement = self._ports.coordinator, self._config.placement
         if coordinator is None or placement.kind == "none" or not self._fires:
             return None
@@ -272,7 +200,7 @@ class _NodeBuilder:
             self._clock,
             placement,
             self._peer,
-            signals=self._signals,
+            signals=self.signals,
             busy=self._busy,
             on_lost=self._config.coordinator.on_lost,
         )
@@ -290,42 +218,49 @@ class _NodeBuilder:
             alarm=placement.alarm or None,
         )
 
+    def _scheduler(self) -> Scheduler:
+        return Scheduler(
+            self._store,
+            self._clock,
+            self._config.scheduler,
+            ownership=None if self.participation is None else self.participation.placer,
+            signals=self.signals,
+            overdue_s=self._config.coordinator.session_s + 1.0,
+        )
+
     def _executor(self) -> Executor | None:
         if self._ports.runner is None:
             return None
         parts = (self._store, self._clock, self._config.executor, self._identity)
-        return Executor(*parts, self._ports.runner, self._in_hand, self._loader, version=__version__)
+        return Executor(*parts, self._ports.runner, self.in_hand, self._loader, version=__version__)
 
     def _finishers(self) -> list[Finisher]:
         if self._ports.runner is None:
             return []
-        parts = (self._store, self._clock, self._config.executor, self._identity, self._in_hand, self._loader)
-        gather_s = self._tuning.gather_s if self._store.hears else 0.0
-        margin_s = self._config.lease.margin_s
-        return [
-            Finisher(*parts, signals=self._signals, gather_s=gather_s, margin_s=margin_s)
-            for _ in range(self._tuning.finishers)
-        ]
+        parts = (self._store, self._clock, self._config.executor, self._identity, self.in_hand, self._loader)
+        gather_s, margin_s = self._tuning.gather_s if self._store.hears else 0.0, self._config.lease.margin_s
+        several = range(self._tuning.finishers)
+        return [Finisher(*parts, signals=self.signals, gather_s=gather_s, margin_s=margin_s) for _ in several]
 
-    def _execution(self, executor: Executor | None) -> Execution | None:
-        if executor is None or self._ports.runner is None:
+    def _execution(self) -> Execution | None:
+        if self.executor is None or self._ports.runner is None:
             return None
-        return Execution(runner=self._ports.runner, in_hand=self._in_hand, executor=executor)
+        return Execution(runner=self._ports.runner, in_hand=self.in_hand, executor=self.executor)
 
-    def _dispatcher(self, executor: Executor | None) -> Dispatcher:
+    def _dispatcher(self) -> Dispatcher:
         rests = self._tuning.rests_until_woken
         return Dispatcher(
             self._store,
             self._clock,
             self._config.dispatch,
             self._identity,
-            executor,
+            self.executor,
             hears=self._store.hears if rests is None else rests,
             is_called=self._store.is_called,
         )
 
-    def _member(self, executor: Executor | None) -> Member:
-        runner = self._ports.runner
+    def _member(self) -> Member:
+        runner, executor = self._ports.runner, self.executor
         return Member(
             self._store,
             self._clock,
@@ -336,10 +271,10 @@ class _NodeBuilder:
             busy=self._busy,
             abandon=None if executor is None else executor.abandon,
             is_gone=self._ports.host.is_gone,
-            settle=Settler(self._store, self._in_hand, self._loader, executor, runner).settled,
+            settle=Settler(self._store, self.in_hand, self._loader, executor, runner).settled,
         )
 
-    def _rescuer(self, participation: Participation | None) -> Rescuer:
+    def _rescuer(self) -> Rescuer:
         return Rescuer(
             self._store,
             self._clock,
@@ -347,48 +282,44 @@ class _NodeBuilder:
             self._identity,
             self._ports.runner,
             self._loader,
-            duty=self._duty("rescue", participation),
+            duty=self._duty("rescue"),
             pace=self._tuning.rescue_pace,
             is_told=self._is_told,
         )
 
-    def _expirer(self, participation: Participation | None) -> Expirer:
+    def _expirer(self) -> Expirer:
         parts = (self._store, self._clock, self._config.lease, self._loader)
-        return Expirer(*parts, duty=self._duty("expire", participation), pace=self._tuning.expire_pace)
+        return Expirer(*parts, duty=self._duty("expire"), pace=self._tuning.expire_pace)
 
-    def _others(self, participation: Participation | None, dispatcher: Dispatcher) -> list[Loop]:
-        ports, duty = self._ports, self._duty("prune", participation)
+    def _others(self) -> list[Loop]:
+        ports, duty = self._ports, self._duty("prune")
         found: list[Loop] = [
             Pruner(self._store, self._clock, self._config.retention, ports.logs, duty=duty),
             Evictor(self._store, self._clock),
         ]
         if ports.courier is not None:
-            found.append(self._alarmer(ports.courier, participation))
+            found.append(self._alarmer(ports.courier))
         if ports.prober is not None:
-            found.append(self._inspector(ports.prober, participation, dispatcher))
+            found.append(self._inspector(ports.prober))
         if ports.runner is not None:
             found.append(AbilityReporter(self._clock, ports.runner, self._advertiser.tell_unable))
-            found.append(Reconciler(self._store, self._clock, self._identity, self._in_hand, self._loader))
+            found.append(Reconciler(self._store, self._clock, self._identity, self.in_hand, self._loader))
         return found
 
-    def _alarmer(self, courier: Courier, participation: Participation | None) -> Alarmer:
+    def _alarmer(self, courier: Courier) -> Alarmer:
         """What tells people; it hears of what this node notices."""
-        store, clock, signals, most = self._store, self._clock, self._signals, self._config.placement.alarm
-        view = None
-        if (
-            self._ports.coordinator is not None
-            and participation is not None
-            and isinstance(participation.placer, ClaimPlacer)
-        ):
-            view = ClusterView(store, self._ports.coordinator, clock)
+        store, clock, signals, most = self._store, self._clock, self.signals, self._config.placement.alarm
+        part, view = self.participation, None
+        if part is not None and isinstance(part.placer, ClaimPlacer):
+            view = ClusterView(store, part.coordinator, clock)
         alarmer = Alarmer(
             store,
             clock,
             self._config.node.name,
-            duty=self._duty("alarms", participation),
+            duty=self._duty("alarms"),
             levels=LevelWatcher(store, clock, view, session_s=self._config.coordinator.session_s),
             courier=courier,
-            is_coordinator_lost=self._is_coordinator_lost(participation),
+            is_coordinator_lost=self._is_coordinator_lost(),
         )
         signals.attempt_warned.on(alarmer.pending.warned)
         signals.attempt_began.on(alarmer.pending.began)
@@ -396,15 +327,17 @@ class _NodeBuilder:
             signals.acquired.on(lambda _, held: alarmer.pending.acquired(held, most))
         return alarmer
 
-    def _is_coordinator_lost(self, participation: Participation | None) -> Callable[[], bool]:
-        if participation is None or not self._config.coordinator.url:
+    def _is_coordinator_lost(self) -> Callable[[], bool]:
+        if self.participation is None or not self._config.coordinator.url:
             return lambda: False  # if the store coordinates, it is the store itself that is lost
-        keeper = participation.keeper
+        keeper = self.participation.keeper
         return lambda: keeper.failures > 0 and not keeper.is_believed
 
-    def _inspector(self, prober: Ping, participation: Participation | None, dispatcher: Dispatcher) -> Inspector:
+    def _inspector(self, prober: Ping) -> Inspector:
+        part = self.participation
+
         async def leave_out(lost: Sequence[Node]) -> None:
-            dispatcher.leave_out(frozenset(node.id for node in lost))
+            self.dispatcher.leave_out(frozenset(node.id for node in lost))
             await self._advertiser.tell_unreachable(lost)
 
         return Inspector(
@@ -415,7 +348,7 @@ class _NodeBuilder:
             every_s=self._config.node.check_s,
             here=self._ports.host.place,
             on_changed=leave_out,
-            publish=None if participation is None else lambda names: participation.keeper.tell(unreachable=names),
+            publish=None if part is None else lambda names: part.keeper.tell(unreachable=names),
         )
 
     def _definer(self) -> Definer | None:
@@ -434,10 +367,10 @@ class _NodeBuilder:
             on_loaded=self._advertiser.tell_apps,
         )
 
-    def _duty(self, name: str, participation: Participation | None) -> Duty:
+    def _duty(self, name: str) -> Duty:
         return Duty(
             self._store,
-            None if participation is None else self._ports.coordinator,
+            None if self.participation is None else self._ports.coordinator,
             self._clock,
             name,
             self._config.node.name,
@@ -447,14 +380,13 @@ class _NodeBuilder:
             duties=self._duties,
         )
 
-    def _outages(self, participation: Participation | None) -> list[Outage]:
-        """What the loops of this node know together of their servers."""
+    def _outages(self) -> list[Outage]:
         store = store_outage(self._clock, self._store)
-        if participation is None:
+        if self.participation is None:
             return [store]
-        return [store, coordinator_outage(self._clock, participation.coordinator)]
+        return [store, coordinator_outage(self._clock, self.participation.coordinator)]
 
     def _busy(self) -> float:
         host, runner = self._ports.host, self._ports.runner
         seats = 0 if runner is None else self._config.executor.seats
-        return busy(host.cpu(), len(self._in_hand.attempts), seats, host.memory())
+        return busy(host.cpu(), len(self.in_hand.attempts), seats, host.memory())

@@ -35,7 +35,6 @@ SPARE_PROCESSES = 16
 
 
 def system_clock() -> Clock:
-    """The clock of a real process."""
     return SystemClock()
 
 
@@ -128,7 +127,6 @@ def courier(config: Config, clock: Clock, control: Control) -> Courier:
 
 
 async def sweep(config: Config) -> SweepReport:
-    """Clear what earlier executors left on this host."""
     from rota.execution.isolation.sweeping import sweep as swept
 
     return await swept(state_dir(config))
@@ -140,9 +138,8 @@ async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str])
     from rota.execution.descriptors import raise_limit
     from rota.execution.isolation import state_folder
     from rota.loops.member import Identity
-    from rota.node import Ports, build
-    from rota.rest.door import DESCRIPTORS
-    from rota.rest.ping import Pinger
+    from rota.node import Parts, Ports
+    from rota.rest.door import DESCRIPTORS, Pinger
 
     seats = 0 if config.node.roles == "scheduler" else config.executor.seats
     coordinator = open_coordinator(config.coordinator, store, clock)
@@ -171,7 +168,7 @@ async def node(store: Store, clock: Clock, config: Config, paths: Sequence[str])
         set_apps=(lambda homes: None) if runner is None else runner.set_apps,
         door=door,
     )
-    return build(config, ports).process
+    return Parts(config, ports).process
 
 
 def _definitions(config: Config, clock: Clock, paths: Sequence[str]) -> Watched:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.definitions.display import field_text
+from rota.definitions.report import field_text
 from tests.bad_input.corpus import CORPUS
 from tests.bad_input.entry import TODAY, Entry
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.definitions.display import field_text
+from rota.definitions.report import field_text
 from rota.definitions.yaml import read_yaml
 from rota.errors import InvalidInput, Problem
 from tests.bad_input.corpus import CORPUS

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rota.bench.plain import connect
-from rota.bench.raw import COPIES, Sample, raw_rate
+from rota.bench.plain import COPIES, Sample, connect, raw_rate
 from rota.wiring import open_store, system_clock
 
 NOW = 1_760_000_000_000_000

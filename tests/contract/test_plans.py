@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rota.bench.history import analyse, top_up
+from rota.bench.judge import analyse, top_up
 from rota.bench.plain import Plain, connect
 from rota.clock import SystemClock
 from rota.core.advance import Advance

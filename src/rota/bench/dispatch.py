@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +23,9 @@ from sqlalchemy import Engine, event, make_url
 
 from rota.bench import judge
 from rota.bench.fleet import Fleet, FleetPlan
-from rota.bench.history import analyse, top_up
+from rota.bench.judge import analyse, top_up
 from rota.bench.offer import NOOP, STAMP, BenchTenants, Offer
-from rota.bench.plain import Plain, connect
-from rota.bench.raw import ATTEMPT, ITEM, QUEUE, Sample, raw_rate
+from rota.bench.plain import ATTEMPT, ITEM, QUEUE, Plain, Progress, Sample, connect, raw_rate
 from rota.control import Control
 from rota.control.jobs import Action
 from rota.errors import Refused
@@ -41,7 +40,6 @@ from rota.transactions.limits import set_limits
 LOOK_S = 0.25
 PATIENCE_S = 60.0
 PER_S = 1000
-Progress = Callable[[str, int, int], None]
 LOOP = 1_000_000
 SLEEPS, SLEEP_S = 200, 0.005
 BUSY_MAX = 0.10
@@ -270,7 +268,6 @@ class Phases:
 
 @contextmanager
 def _counted() -> Iterator[Counter[str]]:
-    """Count the statements that this process sends."""
     sent: Counter[str] = Counter()
 
     def note(*_: object) -> None:

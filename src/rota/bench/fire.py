@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from rota.bench.plain import Progress
 from rota.config import SchedulerConfig
 from rota.control import Control
 from rota.errors import Refused
@@ -23,7 +24,6 @@ from rota.ports import Clock, Store
 
 PROJECT = "bench"
 CHUNK = 1000
-Progress = Callable[[str, int, int], None]
 
 
 class FireFigures(Value, frozen=True, kw_only=True):

@@ -45,7 +45,6 @@ class BenchTenants(Value, frozen=True, kw_only=True):
 
     @property
     def caps(self) -> dict[str, int]:
-        """The cap of each limit, by its name."""
         return {GLOBAL: self.capacity, **self.quotas}
 
     @property

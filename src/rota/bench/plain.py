@@ -2,19 +2,34 @@
 
 For what a benchmark compares with, and for what it judges by. Names of tables and columns come from the schema, values
 from the benchmark itself; nothing here was given from outside.
+
+`raw_rate` is what the database itself can do: the rows of the same items inserted, claimed and finished. Nothing is
+decided, ordered or counted, and each row is found by its key: this is the ceiling for everything that keeps the same
+rows. Three transactions for each batch, as durable as the product's.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import URL, make_url
 
+from rota.model.value import Value
+from rota.ports import Clock
+
+BATCH = 500
+ITEM, QUEUE, ATTEMPT = "rota_item", "rota_queue", "rota_attempt"
+COPIES = {name: f"bench_{name}" for name in (ITEM, QUEUE, ATTEMPT)}
+CLAIMED = ("state", "attempt", "node_id", "round", "assigned_at")
+
+Row = Mapping[str, Any]
 Rows = Sequence[tuple[Any, ...]]
+Progress = Callable[[str, int, int], None]
 
 
 class Plain(ABC):
@@ -46,7 +61,6 @@ class Plain(ABC):
     async def close(self) -> None: ...
 
     async def rows(self, sql: str) -> Rows:
-        """What a query brings."""
         return [tuple(it.values()) for it in await self.records(sql)]
 
     async def insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
@@ -54,7 +68,6 @@ class Plain(ABC):
         await self.run_many(f"INSERT INTO {table} ({self._names(columns)}) VALUES ({marks})", rows)  # noqa: S608 - no input in it
 
     async def update(self, table: str, values: Mapping[str, Any], key: str, ids: Sequence[int]) -> None:
-        """Set the same values in many rows."""
         new = ", ".join(f"{self._names([name])} = {self.mark}" for name in values)
         await self.run(f"UPDATE {table} SET {new} WHERE {key} IN ({_listed(ids)})", *values.values())  # noqa: S608 - no input in it
 
@@ -62,7 +75,6 @@ class Plain(ABC):
         await self.run(f"DELETE FROM {table} WHERE {key} IN ({_listed(ids)})")  # noqa: S608 - no input in it
 
     async def drop_table(self, name: str) -> None:
-        """Remove a table, if it is there."""
         await self.run(f"DROP TABLE IF EXISTS {name}")
 
     async def analyse(self, tables: Sequence[str]) -> None:
@@ -233,3 +245,71 @@ def _named(description: Any, rows: Rows) -> list[dict[str, Any]]:
 
 def _listed(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids))
+
+
+class Sample(Value, frozen=True, kw_only=True):
+    """The rows that the product wrote for one item: when it was ready, and when it had ended."""
+
+    item: dict[str, Any]
+    queue: dict[str, Any]
+    ended: dict[str, Any]
+    attempt: dict[str, Any]
+
+
+async def raw_rate(url: str, clock: Clock, sample: Sample, items: int, progress: Progress) -> float:
+    done = 0
+
+    def note(count: int) -> None:
+        nonlocal done
+        done += count
+        progress("without rota", done, items)
+
+    first = await connect(url)
+    others = [await connect(url) for _ in range(first.parallel - 1)]
+    try:
+        for name, copy in COPIES.items():
+            await first.copy_table(name, copy)
+        batches = iter([range(start, min(start + BATCH, items + 1)) for start in range(1, items + 1, BATCH)])
+        began_s = clock.monotonic()
+        await asyncio.gather(*(_take(conn, sample, batches, note) for conn in [first, *others]))
+        return round(items / (clock.monotonic() - began_s), 1)
+    finally:
+        for copy in COPIES.values():
+            await first.drop_table(copy)
+        for conn in [first, *others]:
+            await conn.close()
+
+
+async def _take(conn: Plain, sample: Sample, batches: Any, progress: Callable[[int], None]) -> None:
+    for ids in batches:
+        await conn.run("BEGIN")
+        await _insert(conn, ITEM, [_of_item(sample.item, id_) for id_ in ids])
+        await _insert(conn, QUEUE, [{**sample.queue, "item_id": id_} for id_ in ids])
+        await conn.run("COMMIT")
+        await _claim(conn, sample, ids)
+        await _finish(conn, sample, ids)
+        progress(len(ids))
+
+
+async def _claim(conn: Plain, sample: Sample, ids: Sequence[int]) -> None:
+    claimed = {name: sample.attempt.get(name) for name in CLAIMED} | {"state": "assigned", "node_id": 1}
+    await conn.update(COPIES[QUEUE], claimed, "item_id", ids)
+
+
+async def _finish(conn: Plain, sample: Sample, ids: Sequence[int]) -> None:
+    changed = {name: value for name, value in sample.ended.items() if sample.item[name] != value}
+    await conn.run("BEGIN")
+    await conn.delete(COPIES[QUEUE], "item_id", ids)
+    await conn.update(COPIES[ITEM], changed, "id", ids)
+    await _insert(conn, ATTEMPT, [{**sample.attempt, "item_id": id_} for id_ in ids])
+    await conn.run("COMMIT")
+
+
+async def _insert(conn: Plain, table: str, rows: Sequence[Row]) -> None:
+    await conn.insert(COPIES[table], list(rows[0]), [tuple(row.values()) for row in rows])
+
+
+def _of_item(sample: Row, id_: int) -> Row:
+    """The same item under another id, in the same place of another run of as many."""
+    number = f"{id_:0{len(sample['number'])}}"
+    return {**sample, "id": id_, "run_id": id_ // BATCH, "index": id_ % BATCH, "number": number}

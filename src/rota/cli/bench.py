@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rota.cli.lazy import Group, Seconds
-from rota.cli.output import figures
-from rota.cli.progress import Progress
+from rota.cli.output import Progress, figures
 from rota.cli.serve import prepare
 from rota.cli.session import Session, configuration, opened
 from rota.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rota.bench.dispatch import DispatchWish
-    from rota.bench.dispatch import Progress as Tell
+    from rota.bench.plain import Progress as Tell
     from rota.config import Config
 
 

@@ -14,8 +14,7 @@ import click
 from rota.cli.faults import OK, UNHEALTHY
 from rota.cli.format import count
 from rota.cli.lazy import Command, Seconds
-from rota.cli.output import answer, as_json, coloured, facts, said, say, say_json, table
-from rota.cli.progress import Progress, patiently
+from rota.cli.output import Progress, answer, as_json, coloured, facts, patiently, said, say, say_json, table
 from rota.cli.session import COORDINATOR_OPTION, Session, ask, settings
 from rota.control import ClusterFacts, Finding, Rebalance, Severity
 from rota.control.cluster import FIRST, cluster_shape, examined_shape, paused_shape, rebalanced_shape

@@ -95,7 +95,6 @@ def rate_words(rate: Rate) -> str:
 
 
 def size(octets: int) -> str:
-    """A number of bytes for people."""
     for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
         if octets >= factor:
             return f"{octets / factor:.1f} {unit}"

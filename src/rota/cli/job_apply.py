@@ -8,8 +8,7 @@ from collections import Counter
 import click
 
 from rota.cli.lazy import Command
-from rota.cli.output import as_json, coloured, confirm, said, say, table
-from rota.cli.progress import patiently
+from rota.cli.output import as_json, coloured, confirm, patiently, said, say, table
 from rota.cli.session import Session, ask
 from rota.control.jobs import Action, applied_shape, sources_of
 from rota.errors import InvalidInput, Problem

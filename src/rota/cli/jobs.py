@@ -12,8 +12,7 @@ import click
 from rota.cli.arguments import LIMIT, names_of, params_of
 from rota.cli.format import channel_words, count, reason, relative
 from rota.cli.lazy import Command, Seconds
-from rota.cli.output import answer, as_json, coloured, confirm, facts, listed, said, say, table
-from rota.cli.progress import Progress
+from rota.cli.output import Progress, answer, as_json, coloured, confirm, facts, listed, said, say, table
 from rota.cli.session import COORDINATOR_OPTION, Session, ask
 from rota.control import Shift, job_name
 from rota.control.cluster import Transfer, claimed_shape, released_shape

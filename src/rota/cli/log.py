@@ -17,7 +17,6 @@ Event = MutableMapping[str, Any]
 
 
 def start(log_format: str, *, sink: Callable[[str], None] | None = None) -> None:
-    """Send log lines to stderr, or to the sink."""
     write = sink or _to_stderr
     structlog.configure(
         processors=[

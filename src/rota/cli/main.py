@@ -12,7 +12,7 @@ from rota.cli import faults
 from rota.cli.lazy import Globals, Group, NobodyReads
 
 COMMANDS = {
-    "up": ("rota.cli.up", "Run jobs of a file or folder here, and watch them."),
+    "up": ("rota.cli.serve", "Run jobs of a file or folder here, and watch them."),
     "node": ("rota.cli.node", "Start a node of a cluster; list, drain, undrain, sweep."),
     "job": ("rota.cli.main", "Apply, list, show, preview, pause, resume, trigger, delete, claim, release."),
     "run": ("rota.cli.main", "List, show, explain, cancel, retry what was fired; read its output."),

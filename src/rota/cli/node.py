@@ -12,8 +12,7 @@ import click
 
 from rota.cli.format import count, relative
 from rota.cli.lazy import Command, Group, Seconds
-from rota.cli.output import as_json, coloured, listed, say, say_json
-from rota.cli.progress import Progress
+from rota.cli.output import Progress, as_json, coloured, listed, say, say_json
 from rota.cli.session import COORDINATOR_OPTION, Session, ask, configuration, opened
 from rota.control.nodes import Load, drained_shape, nodes_shape
 from rota.control.values import short

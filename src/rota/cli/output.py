@@ -12,8 +12,8 @@ import codecs
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TextIO
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, ParamSpec, Self, TextIO, TypeVar
 
 import click
 
@@ -21,9 +21,13 @@ from rota.cli.lazy import globals_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.progress import Progress as RichProgress
     from rich.text import Text
 
+    from rota.ports import Clock
+
 P = ParamSpec("P")
+T = TypeVar("T")
 Rows = Iterable[Sequence["str | Text"]]
 
 _WORDS = {
@@ -38,6 +42,7 @@ COLOURS = {word: colour for colour, words in _WORDS.items() for word in words.sp
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,40}m")
 _UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,40})?|\r)\Z")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+PATIENCE_S = 1.0
 _C1 = re.compile(r"[\x7f-\x9f]")
 
 
@@ -81,7 +86,6 @@ def say_json(value: object) -> None:
 
 
 def say_json_line(value: object) -> None:
-    """Print one value of a stream, on one line."""
     print(plain_json(json.dumps(value, ensure_ascii=False)), flush=True)
 
 
@@ -139,7 +143,6 @@ def show(renderable: RenderableType) -> None:
 
 
 def table(columns: Sequence[str], rows: Rows) -> None:
-    """Print rows under headings."""
     from rich.table import Table
     from rich.text import Text
 
@@ -166,7 +169,6 @@ def _figure(value: object) -> str:
 
 
 def facts(pairs: Iterable[tuple[str | Text, str | Text]]) -> None:
-    """Print names and values in two columns."""
     from rich.table import Table
     from rich.text import Text
 
@@ -176,3 +178,45 @@ def facts(pairs: Iterable[tuple[str | Text, str | Text]]) -> None:
     for name, value in pairs:
         made.add_row(name, Text(plain(value)) if isinstance(value, str) else value)
     show(made)
+
+
+async def patiently(clock: Clock, what: str, work: Awaitable[T]) -> T:
+    """Wait for work; if it takes long and a person looks on, show a bar meanwhile."""
+    import asyncio
+
+    task = asyncio.ensure_future(work)
+    done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)
+    if done:
+        return await task
+    with Progress(clock, what):
+        return await task
+
+
+class Progress:
+    """A line that says how far work has come, for a person who looks on."""
+
+    def __init__(self, clock: Clock, what: str, *, total: int | None = None) -> None:
+        self._clock = clock
+        self._what = what
+        self._total = total
+        self._bar: RichProgress | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True, get_time=self._clock.monotonic)
+            self._bar.add_task(self._what, total=self._total)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, text: str, done: int = 0) -> None:
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=f"{self._what}: {text}", completed=done)

@@ -1,4 +1,5 @@
-"""What `rota node` and `rota up` share: being told to stop, waiting for the store, running loops.
+"""What `rota node` and `rota up` share: being told to stop, waiting for the store, running loops; and `rota up`:
+a whole rota in one process, for the jobs of one file or folder.
 
 first signal ──> the node drains: it takes nothing more, finishes what it has, exit 0
 second signal ─> what runs is killed and given back, exit 130
@@ -12,6 +13,7 @@ import gc
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +21,17 @@ from typing import TYPE_CHECKING
 
 import click
 import structlog
+from msgspec.structs import replace
 
 from rota.cli.faults import INTERRUPTED
+from rota.cli.lazy import Command, Seconds
+from rota.cli.output import as_json, patiently, say
+from rota.cli.session import Session, configuration, opened
+from rota.core.masking import without_passwords
 from rota.errors import CoordinatorLost, InvalidInput, StoreDenied, StoreUnavailable
 
 if TYPE_CHECKING:
-    from rota.cli.session import Session
+    from rota.config import Config
     from rota.loops.node_process import NodeProcess
     from rota.model.work import Attempt
 
@@ -32,8 +39,11 @@ BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 _SWITCH_S = 0.0005
 """The thread of an SQLite store lets go of the interpreter at every row, and waits this long to get it back."""
 
+LINES_MAX = 50
 NAMED_MAX = 5
 """How many runs are named when a node waits for their end."""
+
+DONE = {"create": "job.created", "change": "job.changed", "adopt": "job.adopted", "nothing": "job.unchanged"}
 
 log = structlog.get_logger()
 
@@ -186,3 +196,79 @@ def refuse_missing_paths(field: str, paths: Sequence[str]) -> None:
     for path in paths:
         if not Path(path).exists():
             raise InvalidInput.of(field, f"there is no file or folder {path}")
+
+
+@click.command(cls=Command)
+@click.argument("path", metavar="FILE_OR_FOLDER")
+@click.option("--seconds", type=Seconds(), help="Stop after so many seconds.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Write log lines like this instead of a view.")
+@click.pass_context
+def up(ctx: click.Context, path: str, seconds: float | None, log_format: str | None) -> None:
+    """Apply the jobs of FILE_OR_FOLDER, fire and execute them here, until Ctrl-C. Changes of the files are picked up.
+
+    Ctrl-C lets what runs finish; a second one stops it at once.
+
+    A job may name functions of modules that lie beside its file.
+
+    The store is made if it is not there; by default it is the file rota.db in this folder.
+    """
+    from rota.cli import log as lines_of_log
+
+    refuse_missing_paths("path", [path])
+    config = with_modules_beside(configuration(ctx), path)
+    live = sys.stdout.isatty() and log_format is None and not as_json(ctx)
+    lines: deque[str] | None = deque(maxlen=LINES_MAX) if live else None
+    lines_of_log.start(log_format or ("json" if as_json(ctx) else "text"), sink=None if lines is None else lines.append)
+    asyncio.run(run_up(config, path, seconds, lines))
+
+
+def with_modules_beside(config: Config, path: str) -> Config:
+    """Let jobs name functions of the modules that lie beside the file, or in the folder, that they are defined in. On a
+    cluster a setting says which modules jobs may name; here whoever wrote the one wrote the other."""
+    folder = Path(path).absolute() if Path(path).is_dir() else Path(path).absolute().parent
+    beside = [it.stem for it in sorted(folder.glob("*.py")) if it.stem.isidentifier()]
+    beside += [it.parent.name for it in sorted(folder.glob("*/__init__.py")) if it.parent.name.isidentifier()]
+    executor = config.executor
+    modules = ",".join(dict.fromkeys(it for it in (*executor.modules.split(","), *beside) if it))
+    places = os.pathsep.join((executor.module_path or ".", str(folder)))
+    return replace(config, executor=replace(executor, modules=modules, module_path=places))
+
+
+async def run_up(config: Config, path: str, seconds: float | None, lines: deque[str] | None) -> None:
+    """Run the loops of an embedded node until told to stop; with `lines`, the place of log lines, in a live view."""
+    from rota.cli.watch import Watch
+    from rota.wiring import conceal, node
+
+    conceal()
+    stopping = Stopping()
+    stopping.listen()
+    async with opened(config, actor=config.node.name) as session:
+        await prepare(session)
+        await _apply(session, path)
+        host = await node(session.store, session.clock, config, [path])
+        if seconds is not None:
+            stopping.after(seconds)
+        if lines is not None:
+            watch = Watch(session, stopping, lambda: tally(host), path, lines)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(watch.show())
+                group.create_task(run_host(host, stopping, say=watch.tell))
+            say(f"stopped; {tally(host)}; kept in {without_passwords(config.store.url)}")
+            return
+        log.info("node.started", node=config.node.name, store=without_passwords(config.store.url), path=path)
+        await run_host(host, stopping)
+        log.info("node.stopped", fired=host.fired, missed=host.missed, skipped=host.skipped)
+
+
+async def _apply(session: Session, path: str) -> None:
+    from rota.control.jobs import sources_of
+
+    loaded = await patiently(
+        session.clock, "loading definitions", session.control.jobs.load([path], session.config.definitions.repository)
+    )
+    if loaded.problems:
+        raise InvalidInput(loaded.problems)
+    for it in await session.control.jobs.apply(loaded.definitions, sources_of(loaded)):
+        if it.action == "refuse":
+            continue  # the node says so
+        log.info(DONE[it.action], job=str(it.name))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rota.cli.lazy import Group
-from rota.cli.output import as_json, figures, say, say_json, table
-from rota.cli.progress import Progress
+from rota.cli.output import Progress, as_json, figures, say, say_json, table
 from rota.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -87,7 +86,6 @@ def scale(ctx: click.Context, nodes: int, jobs: int, plot: Path | None) -> None:
 
 
 def _one(ctx: click.Context, case: Case, only: str | None) -> int:
-    """Run one seed, and show everything that happened."""
     from rota.sim.checkers import check
     from rota.sim.plan import draw
     from rota.sim.world import happened

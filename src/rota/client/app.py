@@ -18,9 +18,8 @@ from rota.definitions.alarm import job_alarms
 from rota.definitions.assignment import NOTICES, Call, call
 from rota.definitions.calendars import Calendars
 from rota.definitions.characters import is_plain
-from rota.definitions.display import shown
 from rota.definitions.job import define
-from rota.definitions.report import Report
+from rota.definitions.report import Report, shown
 from rota.errors import InvalidInput, Problem
 from rota.model.job import Definition, JobName, app_source, handler_name
 from rota.model.listener import app_name, listener_name
@@ -308,7 +307,6 @@ def _is_generator(function: Callable[..., object]) -> bool:
 
 
 def place(function: Callable[..., object]) -> str:
-    """Where a function is written, for people."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return repr(function) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 

@@ -36,8 +36,6 @@ class _Thread:
         self._thread.start()
 
     def send(self, question: Callable[[AsyncClient], Awaitable[T]]) -> Future[T]:
-        """Have a question asked in the thread."""
-
         async def asked() -> T:
             return await question(self._client)
 

@@ -21,8 +21,8 @@ from types import ModuleType
 
 from rota.client.app import App, functions_of, place
 from rota.client.modules import files_below
-from rota.definitions.display import one_line
 from rota.definitions.loaded import Loaded
+from rota.definitions.report import one_line
 from rota.errors import InvalidInput, Problem
 from rota.model.job import Definition, handler_name
 from rota.model.listener import is_listener

@@ -35,7 +35,7 @@ from rota.model.run import TRACEBACK
 from rota.model.states import Outcome
 from rota.model.value import encode
 from rota.model.work import Attempt, AttemptEnd
-from rota.node import Ports, Tuning, build
+from rota.node import Parts, Ports, Tuning
 from rota.ports import Clock, Listener, Store
 from rota.storage.memory import MemoryStore
 from rota.virtual import VirtualClock, VirtualHost, VirtualLoop
@@ -228,7 +228,7 @@ class Engine:
             runner=self._runner,
             apps=KitApps(functions),
         )
-        self._node = node = build(_config(seats), ports, ALONE)
+        self._node = node = Parts(_config(seats), ports, ALONE)
         assert node.executor is not None
         self._loops: list[Loop] = [node.scheduler, node.dispatcher, node.executor, *node.finishers]
         self._tasks: list[asyncio.Task[None]] = []
@@ -275,12 +275,10 @@ class Engine:
         await asyncio.gather(*self._tasks)
 
     def wake(self) -> None:
-        """Something may have changed."""
         self._node.scheduler.wake()
         self._node.dispatcher.wake()
 
     async def changed(self) -> None:
-        """Wait until an attempt has ended."""
         self._changed.clear()
         await self._changed.wait()
 
@@ -300,13 +298,9 @@ def _config(seats: int) -> config.Config:
     return config.Config(
         store=config.StoreConfig(url="memory:", may_forget=True),
         node=config.NodeConfig(name=NAME),
-        coordinator=config.CoordinatorConfig(),
         placement=config.PlacementConfig(kind="none"),
         scheduler=config.SchedulerConfig(look_s=LOOK_S),
         lease=config.LeaseConfig(lease_s=FOR_EVER_S),
         dispatch=config.DispatchConfig(idle_s=FOR_EVER_S),
         executor=config.ExecutorConfig(seats=seats),
-        retention=config.RetentionConfig(),
-        logs=config.LogsConfig(),
-        definitions=config.DefinitionsConfig(path="", watch_s=LOOK_S, sweep_s=LOOK_S),
     )

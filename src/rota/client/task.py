@@ -19,8 +19,8 @@ from rota.model.value import Json
 
 if TYPE_CHECKING:
     from rota.client.app import App
+    from rota.client.asynchronous import RunView
     from rota.client.client import Client
-    from rota.client.view import RunView
     from rota.control.assigning import Assigned
 
 P = ParamSpec("P")

@@ -12,10 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 
 from rota.client.app import App, functions_of
-from rota.client.asynchronous import AsyncClient
+from rota.client.asynchronous import AsyncClient, RunView, seen
 from rota.client.client import Client
 from rota.client.engine import Engine
-from rota.client.view import RunView, seen
 from rota.control import job_name
 from rota.core.define import Sources
 from rota.core.preview import COUNT_MAX, preview

@@ -9,14 +9,13 @@ from rota.control.alarms import AlarmControl
 from rota.control.assigning import AssignControl
 from rota.control.calling import CallControl
 from rota.control.cluster import ClusterControl, HoldControl
-from rota.control.doctor import DoctorControl
-from rota.control.dump import DumpControl
+from rota.control.doctor import DoctorControl, DumpControl
 from rota.control.jobs import JobControl
 from rota.control.limits import LimitControl
 from rota.control.logs import LogControl
 from rota.control.nodes import NodeControl
-from rota.control.patience import patient
 from rota.control.runs import RunControl
+from rota.control.survey import patient
 from rota.core.cluster import ClusterFacts, Rebalance, Shift
 from rota.core.explain import Reason
 from rota.core.findings import Finding, Severity
@@ -61,7 +60,7 @@ def job_name(text: str) -> JobName:
 
 def rate_from(value: object) -> Rate | None:
     """Read a rate: a text like `10/60`, a pair, or nothing; raises ValueError."""
-    from rota.definitions.limit import rate_of
+    from rota.definitions.assignment import rate_of
 
     return rate_of(value)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rota.alarms.rules import message
-from rota.control.patience import Family
+from rota.control.survey import Family
 from rota.control.values import Shape, fields_of
 from rota.errors import InvalidInput, NotFound, Refused
 from rota.model.alarm import CLUSTER, LATE_S, MERGE_S, Alarm, AlarmKind, AlarmRule, Channel, ChannelKind, Delivery

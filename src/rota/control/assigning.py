@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rota.control.patience import Family
+from rota.control.survey import Family
 from rota.core.advance import Advance
 from rota.core.notice import notices
 from rota.core.retry import after
@@ -177,7 +177,6 @@ class _Reported(NamedTuple):
 
 
 def _reported(result: Any, failed: str | None) -> _Reported:
-    """Check and encode what the client reports."""
     if failed is None:
         return _Reported(Outcome.SUCCEEDED, _result(result), "")
     if result is not None:

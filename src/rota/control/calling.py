@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rota.control.assigning import AssignControl, Assigned
-from rota.control.patience import Family
+from rota.control.survey import Family
 from rota.errors import InvalidInput, NotFound, Refused, StoreUnavailable
 from rota.model.job import JobName
 from rota.model.run import Item

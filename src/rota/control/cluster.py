@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from rota.control.patience import Family
-from rota.control.survey import ClusterSurvey
+from rota.control.survey import ClusterSurvey, Family
 from rota.control.values import Shape, fields_of, iso
 from rota.coordinators.recipes import handover_key, read_handover, write_handover
 from rota.core.cluster import ClusterFacts, Rebalance, Shift, claim_objections, idlest, rebalance
@@ -150,7 +149,7 @@ class HoldControl(Family):
     async def _refuse_unknown(self, tenant: str, project: str) -> None:
         if not tenant or await self._has_jobs(tenant, project or None):
             return
-        from rota.definitions.display import suggestion
+        from rota.definitions.report import suggestion
 
         tenants = await self._tenants()
         if tenant not in tenants and not await self._has_jobs(tenant, None):
@@ -186,7 +185,7 @@ class HoldControl(Family):
 
 
 def _check_scope(tenant: str, project: str) -> None:
-    from rota.definitions.limit import check_names
+    from rota.definitions.assignment import check_names
 
     if project and not tenant:
         raise InvalidInput.of("project", "a project belongs to a tenant; name it TENANT/PROJECT")

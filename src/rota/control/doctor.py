@@ -1,9 +1,13 @@
-"""Examine the cluster, and repair what is safe to repair."""
+"""Examine the cluster, repair what is safe to repair, and dump: the state of the cluster in one value, without secrets
+and host names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
+
+import msgspec
 
 from rota.control.survey import ClusterSurvey
 from rota.coordinators.recipes import handover_key, read_handover, read_repairs, write_handover
@@ -11,10 +15,11 @@ from rota.core.cluster import ClusterFacts, stale_handovers
 from rota.core.doctor import Health, Stuck, examine, lasting, suspects
 from rota.core.explain import explain
 from rota.core.findings import Finding
+from rota.core.masking import Mask, host_of, hosts_in
 from rota.core.placement.layout import Wrong, wrong
 from rota.model.entry import folder_of
 from rota.model.folders import CLAIMED, HANDOVER, LASTING, REPAIRS
-from rota.model.node import Members
+from rota.model.node import Members, Node
 from rota.model.plan import JobFilter, RunFilter
 from rota.transactions.change import misplaced, place_again
 
@@ -24,6 +29,9 @@ PAGE = 1000
 RUNS_MAX = 10
 """How many runs with items that should have moved on are looked at closely."""
 TOPICS = ("drain", "release")
+EVENTS_MAX = 200
+NODES_MAX = 200
+UNOWNED_MAX = 100
 
 
 class DoctorControl(ClusterSurvey):
@@ -114,3 +122,71 @@ class DoctorControl(ClusterSurvey):
             value, version = write_handover(left), entry.version
             return await self._coordination.put(entry.key, value, version=version) is not None
         return await self._coordination.delete(entry.key, entry.version)
+
+
+class DumpControl(ClusterSurvey):
+    async def make(self, settings: Mapping[str, object], *, hosts: Iterable[str] = ()) -> dict[str, Any]:
+        """The configuration (the value of each setting), schedulers, nodes, limits, what waits and runs, and the last
+        lines of the history. `hosts` are names to be masked besides those that are found."""
+        cluster = await self.facts()
+        members = await self._store.nodes(gone=True)
+        nodes = members.nodes[-NODES_MAX:]
+        events = await self._store.events(limit=EVENTS_MAX)
+        whole = {
+            "at": cluster.now.isoformat(),
+            "configuration": dict(settings),
+            "cluster": _cluster(cluster),
+            "nodes": [_node(node) for node in nodes],
+            "limits": [_plain(it) for it in await self._store.limits()],
+            "queue": [_plain(it) for it in await self._store.statistics()],
+            "store": {
+                "generation": await self._store.generation(),
+                "weaknesses": list(await self._store.weaknesses()),
+            },
+            "events": [_plain(it) for it in events],
+        }
+        masked: dict[str, Any] = Mask({*hosts, *_hosts(cluster, nodes, settings)}).value(whole)
+        return masked
+
+
+def _cluster(facts: ClusterFacts) -> dict[str, Any]:
+    return {
+        "placement": None if facts.placement is None else str(facts.placement),
+        "jobs": len(facts.jobs),
+        "spare": facts.spare,
+        "margin": facts.margin,
+        "unowned": {"count": len(facts.unowned), "first": list(facts.unowned[:UNOWNED_MAX])},
+        "leader": facts.leader,
+        "peers": [
+            {**_plain(it), "owns": facts.held[it.name], "may_own": facts.limits.get(it.name)} for it in facts.peers
+        ],
+        "plan": _plain(facts.plan),
+        "handovers": [
+            {"job_id": job_id, "from": giver, "to": it.to}
+            for giver, jobs in facts.handovers.items()
+            for job_id, it in jobs.items()
+        ],
+        "drained": [_plain(it) for it in facts.drains],
+        "paused": [_plain(it) for it in facts.holds],
+    }
+
+
+def _node(node: Node) -> dict[str, Any]:
+    """Return a node without what means something only on its host."""
+    joined = _plain(node.joined)
+    place = joined.pop("place")
+    facts = {name: it for name, it in _plain(node).items() if name != "joined"}
+    return {**facts, **joined, "host": place["host"], "pid": place["pid"]}
+
+
+def _plain(value: object) -> Any:
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def _hosts(cluster: ClusterFacts, nodes: Sequence[Node], settings: Mapping[str, object]) -> set[str]:
+    found = {node.joined.place.host for node in nodes} | {host_of(it.address) for it in cluster.peers}
+    for name, value in settings.items():
+        found |= hosts_in(str(value))
+        if any(word in name for word in ("host", "listen", "advertise", "address")):
+            found |= {host_of(word.strip()) for word in str(value).split(",")}
+    return found - {""}

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from rota.control.alarms import AlarmControl
-from rota.control.patience import Family
 from rota.control.runs import as_seen, event_shape
+from rota.control.survey import Family
 from rota.control.values import Shape, fields_of, trigger
 from rota.core.define import Apply, Delete, Pause, Resume, Sources, compare
 from rota.core.fire import Fire

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rota.control.patience import Family
+from rota.control.survey import Family
 from rota.control.values import Shape, fields_of
 from rota.core.advance import Advance
 from rota.errors import InvalidInput, NotFound, Refused
@@ -129,7 +129,7 @@ class LimitControl(Family):
         _check_names(tenant=tenant, quota=quota)
         quotas = {it.quota: it.limit for it in await self.quotas() if it.tenant == tenant and it.limit is not None}
         if (limit := quotas.get(quota)) is None:
-            from rota.definitions.display import suggestion
+            from rota.definitions.report import suggestion
 
             near = suggestion(quota, quotas)
             raise NotFound(f"tenant {tenant} has no quota {quota}{near}; see: rota tenant list")
@@ -178,7 +178,7 @@ class LimitControl(Family):
         return ended, asked
 
     async def _set(self, name: str, given: dict[str, Any]) -> Limit:
-        from rota.definitions.limit import checked
+        from rota.definitions.assignment import checked
 
         wanted = checked({key: value for key, value in given.items() if value is not KEEP})
         known = {limit.name: limit for limit in await self._store.limits()}
@@ -205,7 +205,7 @@ def _refuse_other(name: str) -> None:
 
 
 def _check_names(**given: str) -> None:
-    from rota.definitions.limit import check_names
+    from rota.definitions.assignment import check_names
 
     check_names(given)
 

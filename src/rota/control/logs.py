@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from rota.control.patience import Family
+from rota.control.survey import Family
 from rota.errors import LogUnreadable, NotFound, Refused
 from rota.model.run import Item, LogKey
 from rota.model.states import ItemState, Outcome

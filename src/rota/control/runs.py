@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rota.control.logs import LogPiece
-from rota.control.patience import Family
+from rota.control.survey import Family
 from rota.control.values import Shape, cause, fields_of, iso, lateness
 from rota.core.advance import Advance
 from rota.core.explain import Reason, explain, failures

@@ -1,18 +1,68 @@
-"""Read what coordinator and store know of schedulers, jobs and owners."""
+"""What families of requests share: every request may be repeated, so one whose answer was lost is sent once more; and
+what coordinator and store know of schedulers, jobs and owners."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar, cast
 
-from rota.control.patience import Family
 from rota.coordinators.recipes import LEADER, notify, read_handover, read_member, read_peer, read_plan
 from rota.core.cluster import ClusterFacts
 from rota.core.placement.scope import owner_of
-from rota.errors import Refused
+from rota.errors import CoordinatorUnavailable, Refused, StoreUnavailable
 from rota.model.cluster import Peer, Placement, ScopePlan
 from rota.model.entry import Entry
 from rota.model.folders import BEAT, HANDOVER, JOBS, LIVE
 from rota.ports import Clock, Coordinator, Store
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+TRIES = 5
+
+
+class Family:
+    """What may be asked of a store, and by which clock."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+
+def patient(server: S, clock: Clock) -> S:
+    """The same store or coordinator, for somebody who repeats each request up to `TRIES` times in all."""
+    return cast("S", Patient(server, clock))
+
+
+class Patient:
+    """Whatever request there is, it is repeated while there is no answer."""
+
+    def __init__(self, server: object, clock: Clock) -> None:
+        self._server = server
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._server, name)
+        if not iscoroutinefunction(found):
+            return found
+
+        async def asked(*args: Any, **kwargs: Any) -> Any:
+            return await self._again(lambda: found(*args, **kwargs))
+
+        return asked
+
+    async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
+        for attempt in range(TRIES - 1):
+            try:
+                return await ask()
+            except StoreUnavailable:
+                pass
+            except CoordinatorUnavailable:
+                if attempt:
+                    raise  # the coordinator's client has itself waited for seconds
+            await self._clock.sleep(0.1 * 2**attempt * (0.5 + self._clock.chance()))
+        return await ask()
 
 
 class ClusterSurvey(Family):
@@ -23,7 +73,6 @@ class ClusterSurvey(Family):
         self._coordinator = coordinator
 
     async def facts(self) -> ClusterFacts:
-        """Return the schedulers, the jobs and their owners."""
         listed = await self._store.drains()
         placeable = await self._store.placeable(-1)
         peers = await self._peers()
@@ -51,7 +100,6 @@ class ClusterSurvey(Family):
         return self._coordinator
 
     async def _entries(self, folder: str) -> tuple[Entry, ...]:
-        """The entries of the coordinator directly in a folder."""
         return await self._coordination.read(folder)
 
     async def _entry(self, key: str) -> Entry | None:
@@ -61,7 +109,6 @@ class ClusterSurvey(Family):
         await notify(self._coordination, self._clock, topic)
 
     async def _peers(self, folder: str = LIVE) -> tuple[Peer, ...]:
-        """The schedulers that are in that folder."""
         read = read_member if folder == LIVE else read_peer
         found = (read(entry) for entry in await self._entries(folder))
         return tuple(peer for peer in found if peer is not None)

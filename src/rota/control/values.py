@@ -19,7 +19,6 @@ Shape = dict[str, Any]
 
 
 def iso(moment: datetime | None) -> str | None:
-    """Return an instant for programs."""
     if moment is None:
         return None
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

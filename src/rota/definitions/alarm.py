@@ -9,7 +9,7 @@ from typing import Any
 from rota.alarms.channels.registry import CHANNELS
 from rota.definitions import fields
 from rota.definitions.characters import is_plain
-from rota.definitions.display import listed, shown, suggestion
+from rota.definitions.report import listed, shown, suggestion
 from rota.errors import InvalidInput
 from rota.model.alarm import CLUSTER, AlarmKind, Channel, JobAlarm
 

@@ -1,4 +1,5 @@
-"""Check the work that a client hands over to be executed: assignments, and calls of a task (S2.19, S2.22, S2.32).
+"""Check the work that a client hands over to be executed: assignments, and calls of a task (S2.19, S2.22, S2.32); and
+limits: cap, weight and rate.
 
 Reports every problem at once, by the name of the argument.
 """
@@ -12,16 +13,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rota.definitions import execution, fields, times
-from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.params import json
-from rota.definitions.report import Report
-from rota.definitions.spec import TIME_S_MAX, ExecutionShape, read
+from rota.definitions.report import Report, listed, shown, suggestion
+from rota.definitions.spec import PAUSE_S_MAX, TIME_S_MAX, ExecutionShape, read
 from rota.errors import InvalidInput
 from rota.execution.kinds.python import function
 from rota.model.job import Definition, handler_name, handler_of
 from rota.model.listener import app_name
 from rota.model.value import Json
-from rota.model.work import ASSIGN_MAX, NUMBER_MAX, TIMEOUT_S, Assignment, NewTask, Work
+from rota.model.work import ASSIGN_MAX, NUMBER_MAX, TIMEOUT_S, Assignment, NewTask, Rate, Work
 
 NOTICES = ("on_fail", "on_timeout")
 """The listeners that can be told what became of an item."""
@@ -201,3 +201,52 @@ def call(definition: Definition, options: Mapping[str, Any]) -> Call:
         **how | {"timeout_s": how["timeout_s"] or TIME_S_MAX},
     )
     return Call(work, start_at, start_in_s or 0.0, start_within_s, options.get("key"))
+
+
+CAP_MAX = 1_000_000
+WEIGHT_MAX = 1000
+STARTS_MAX = 100_000
+
+_cap = fields.whole(0, CAP_MAX)
+_weight = fields.whole(1, WEIGHT_MAX)
+_starts = fields.whole(1, STARTS_MAX)
+_period = fields.number(0.1, PAUSE_S_MAX, "number of seconds")
+
+
+def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked fields of a limit; None means no cap or no rate. Raises InvalidInput."""
+    return fields.checked(given, _READERS)
+
+
+def check_names(given: Mapping[str, str]) -> None:
+    """Check names of tenants, quotas and resources. Raises InvalidInput."""
+    fields.checked(given, dict.fromkeys(given, fields.name))
+
+
+def rate_of(value: object) -> Rate | None:
+    """Read a rate: a `Rate`, a pair (starts, seconds), a mapping, or a text like `10/60`; nothing for none."""
+    match value:
+        case None:
+            return None
+        case Rate():
+            starts, period = value.max, value.period_s
+        case {"max": starts, "period_s": period, **rest} if not rest:
+            pass
+        case (starts, period):
+            pass
+        case str():
+            starts, period = _split(value)
+        case _:
+            raise ValueError(f"must be a number of starts and a number of seconds, not {shown(value)}")
+    return Rate(max=_starts(starts), period_s=_period(period))
+
+
+def _split(text: str) -> tuple[int, float]:
+    starts, slash, period = text.partition("/")
+    try:
+        return int(starts), float(period) if slash else 1.0
+    except ValueError:
+        raise ValueError(f"must be starts and seconds like 10/60, not {shown(text)}") from None
+
+
+_READERS = {"cap": lambda value: None if value is None else _cap(value), "weight": _weight, "rate": rate_of}

@@ -13,8 +13,7 @@ import msgspec
 
 from rota.core.time import zones
 from rota.definitions import fields
-from rota.definitions.display import shown, suggestion
-from rota.definitions.report import Report
+from rota.definitions.report import Report, shown, suggestion
 from rota.definitions.spec import CalendarShape, read
 from rota.definitions.times import ALL_WEEKDAYS
 from rota.errors import InvalidInput

@@ -23,9 +23,8 @@ from rota.core.time import instants
 from rota.definitions import execution, fields
 from rota.definitions.alarm import job_alarms, written
 from rota.definitions.characters import is_whole
-from rota.definitions.display import one_line
 from rota.definitions.loaded import Loaded
-from rota.definitions.report import Report
+from rota.definitions.report import Report, one_line
 from rota.errors import InvalidInput, Problem
 from rota.model.job import Definition, JobName, handler_name
 from rota.model.listener import is_advertised

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.definitions.display import listed
 from rota.definitions.fields import CODE_MAX
-from rota.definitions.report import Report
+from rota.definitions.report import Report, listed
 from rota.definitions.spec import BackoffShape, ExecutionShape, read
 from rota.execution.kinds.registry import KINDS
 from rota.model.job import Definition, Task

@@ -12,7 +12,7 @@ from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
 from rota.definitions.characters import is_plain, is_whole
-from rota.definitions.display import listed, shown, suggestion
+from rota.definitions.report import listed, shown, suggestion
 from rota.errors import InvalidInput, Problem
 from rota.execution.kinds.kind import EMPTY
 

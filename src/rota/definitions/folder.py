@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from rota.definitions.characters import SIZE_MAX
 from rota.definitions.collect import TIMEOUT_S, collect
-from rota.definitions.display import one_line
 from rota.definitions.loaded import Loaded, joined
+from rota.definitions.report import one_line
 from rota.definitions.yaml import read_yaml
 from rota.errors import InvalidInput, Problem
 from rota.model.job import SOURCE_MAX, file_source
@@ -69,7 +69,6 @@ async def load_file(file: Path, today: date, timeout_s: float = TIMEOUT_S) -> Lo
 
 
 def _find(path: Path) -> tuple[list[Path], list[Problem]]:
-    """Return the files to load, and the problems of others."""
     if path.is_dir():
         return _find_in_folder(path)
     if not path.exists():

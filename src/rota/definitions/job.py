@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from rota.core.time import instants
 from rota.definitions import execution
 from rota.definitions.calendars import Calendars
-from rota.definitions.display import listed, shown, suggestion
-from rota.definitions.report import Report
+from rota.definitions.report import Report, listed, shown, suggestion
 from rota.definitions.spec import KEY_MAX, JobShape, MisfireShape, OverlapShape, read
 from rota.errors import InvalidInput
 from rota.execution.kinds.kind import EMPTY

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from rota.definitions.characters import is_whole
-from rota.definitions.display import shown
+from rota.definitions.report import shown
 from rota.model.value import Json
 
 BYTES_MAX = 64 * 1024

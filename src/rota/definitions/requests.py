@@ -7,8 +7,8 @@ import string
 from collections.abc import Mapping
 
 from rota.definitions import fields
-from rota.definitions.display import shown
 from rota.definitions.params import BYTES_MAX, params
+from rota.definitions.report import shown
 from rota.errors import InvalidInput, Problem
 from rota.model.job import Definition, JobName
 from rota.model.value import Json

@@ -14,9 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from rota.definitions import alarm, fields, params, times
-from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.fields import validator, wrong
-from rota.definitions.report import PROBLEMS_MAX, Report
+from rota.definitions.report import PROBLEMS_MAX, Report, listed, shown, suggestion
 from rota.execution.kinds.kind import EMPTY
 from rota.model import work
 from rota.model.alarm import JobAlarm
@@ -246,7 +245,6 @@ def _shape_at(shape: type[Shape], path: tuple[str | int, ...]) -> type[Shape]:
 
 
 def _shape_of(shape: type[Shape], key: str) -> type[Shape] | None:
-    """Return the shape of the value under a key, if it has one."""
     annotation = shape.model_fields[key].annotation
     kinds = (annotation, *get_args(annotation))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Shape)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, timedelta
 
-from rota.definitions.display import shown
+from rota.definitions.report import shown
 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 ALL_WEEKDAYS = tuple(range(7))

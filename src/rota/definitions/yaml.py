@@ -30,9 +30,8 @@ from ruamel.yaml.events import (
 from rota.definitions import fields
 from rota.definitions.calendars import Calendars
 from rota.definitions.characters import decoded, is_whole
-from rota.definitions.display import Path, field_text, one_line, shown
 from rota.definitions.job import define
-from rota.definitions.report import Report
+from rota.definitions.report import Path, Report, field_text, one_line, shown
 from rota.definitions.spec import FileShape
 from rota.definitions.spec import read as read_shape
 from rota.model.job import Definition, JobName

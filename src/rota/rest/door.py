@@ -9,6 +9,8 @@ It has so many connections at most, and none for long without a request:
 
 A caller that sends its request at once is answered, however many others hold idle connections. A connection that is
 being answered is never cut off for another, unless it does not read its answers; if all are, the newcomer is refused.
+
+A `Pinger` asks over HTTP whether another node lives, and which one it is.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import structlog
 import uvicorn
 from starlette.applications import Starlette
@@ -30,7 +34,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from rota.errors import InvalidInput
+from rota.model.node import PingAnswer
 from rota.rest.address import Listen, advertised, listen_on, local_address
+
+if TYPE_CHECKING:
+    import httpx2
 
 BACKLOG = 32
 """How many callers one turn of the loop takes in."""
@@ -43,6 +51,8 @@ DESCRIPTORS = CONNECTIONS_MAX + 2 * BACKLOG
 """How many the port takes at most: those that were just taken in, or cut off, count until the loop's next turn."""
 WAIT_S = 10.0
 """How long a connection may go without a whole request."""
+PATIENCE_S = 3.0
+ANSWER_MAX = 4096
 
 OPEN = frozenset({"/healthz", "/readyz"})
 """What tells no secrets and changes nothing."""
@@ -262,3 +272,34 @@ def _bound(wanted: Listen) -> socket.socket:
             return _bound(Listen(host, 0, asked=True))
         reason = f"{host}:{port} cannot be listened on: {error.strerror or error}"
         raise InvalidInput.of("node.listen", reason) from None
+
+
+class Pinger:
+    """Requests `/healthz` of nodes, each time over a new connection: an old one proves nothing about the port."""
+
+    def __init__(self) -> None:
+        self._client: httpx2.AsyncClient | None = None
+
+    async def __call__(self, address: str) -> PingAnswer | None:
+        """Return who answers at that address; None if nobody does in time, or the answer is not that of a node."""
+        import httpx2  # heavy: a node that is alone never needs it
+
+        self._client = self._client or httpx2.AsyncClient(
+            timeout=PATIENCE_S, trust_env=False, limits=httpx2.Limits(max_connections=20, max_keepalive_connections=0)
+        )
+        try:
+            async with asyncio.timeout(PATIENCE_S * 2):  # the client bounds each read, but not all of them together
+                return await self._ask(self._client, address)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError, msgspec.DecodeError):
+            return None
+
+    async def _ask(self, client: httpx2.AsyncClient, address: str) -> PingAnswer | None:
+        async with client.stream("GET", f"http://{address}/healthz") as answer:
+            if answer.status_code != HTTPStatus.OK:
+                return None
+            body = b""
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > ANSWER_MAX:
+                    return None
+        return msgspec.json.decode(body, type=PingAnswer)

@@ -13,8 +13,6 @@ from rota.config import (
     DefinitionsConfig,
     DispatchConfig,
     ExecutorConfig,
-    LeaseConfig,
-    LogsConfig,
     NodeConfig,
     PlacementConfig,
     RetentionConfig,
@@ -28,7 +26,7 @@ from rota.loops.member import Identity
 from rota.loops.placer.participation import Participation
 from rota.model.cluster import Peer
 from rota.model.node import PingAnswer, Place
-from rota.node import Parts, Ports, Tuning, build
+from rota.node import Parts, Ports, Tuning
 from rota.ports import Clock, Coordinator, Store
 from rota.sim.history import History
 from rota.sim.link import Failures, SimHost, SimLink
@@ -238,7 +236,7 @@ class SimNode:
             definitions=self._definitions,
         )
         tuning = Tuning(finishers=self._scenario.finishers, rescue_pace=RESCUE_PACE, expire_pace=EXPIRE_PACE)
-        return build(self._config(), ports, tuning)
+        return Parts(self._config(), ports, tuning)
 
     def _config(self) -> Config:
         scenario = self._scenario
@@ -254,12 +252,10 @@ class SimNode:
                 alarm=self.configured.alarm or 0,
             ),
             scheduler=SCHEDULER,
-            lease=LeaseConfig(),
             dispatch=DispatchConfig(idle_s=2.0),
             executor=ExecutorConfig(seats=scenario.seats),
             retention=RETENTION,
-            logs=LogsConfig(),
-            definitions=DefinitionsConfig(path="", watch_s=2.0, sweep_s=60.0),
+            definitions=DefinitionsConfig(watch_s=2.0),
         )
 
     def _new_runner(self) -> SimRunner:

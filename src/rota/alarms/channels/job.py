@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rota.alarms.channels.channel import AlarmChannel, CourierSettings
-from rota.definitions.display import shown
+from rota.definitions.report import shown
 from rota.definitions.requests import job_name
 from rota.errors import InvalidInput, Undelivered
 from rota.model.alarm import Channel, Message

@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 from rota.alarms.channels.channel import AlarmChannel, CourierSettings
 from rota.definitions.characters import is_plain
-from rota.definitions.display import shown
+from rota.definitions.report import shown
 from rota.errors import Undelivered
 from rota.model.alarm import Channel, Message
 from rota.model.node import is_this_host

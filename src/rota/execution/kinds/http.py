@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rota.definitions.characters import is_plain
-from rota.definitions.display import listed, shown, suggestion
 from rota.definitions.params import json
+from rota.definitions.report import listed, shown, suggestion
 from rota.execution.kinds.kind import Problems, StoppableCall, WorkerFunction, WorkerKind, count_of, read_mapping
 from rota.model import work
 from rota.model.value import Json

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from rota.definitions.display import listed, shown, suggestion
+from rota.definitions.report import listed, shown, suggestion
 from rota.model.value import Json
 
 EMPTY = "is empty; give it a value, or leave the key out"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rota.definitions.display import shown
+from rota.definitions.report import shown
 from rota.execution.kinds.kind import Problems, WorkerFunction, WorkerKind, read_value
 from rota.model.value import Json
 

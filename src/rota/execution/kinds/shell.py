@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rota.definitions.characters import is_whole
-from rota.definitions.display import shown
+from rota.definitions.report import shown
 from rota.execution.kinds.kind import Problems, ProgramKind, count_of, read_value
 from rota.model.value import Json
 
