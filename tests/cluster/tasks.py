@@ -117,8 +117,9 @@ def mark() -> None:
 
 @app.task(timeout=60)
 def fail(info: Any) -> str:
-    """Fail as often as told, then succeed."""
+    """Take as long as told; fail in as many attempts as told, then succeed."""
     with _witnessed():
+        time.sleep(info.get("ms", 0) / 1000)
         if current().attempt <= info["failures"]:
             raise ValueError(f"attempt {current().attempt} fails as it was told to")
     return "at last"
