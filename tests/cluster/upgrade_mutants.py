@@ -17,8 +17,10 @@ from typing import Any
 import msgspec
 
 from rota.core import fire
+from rota.core.overlap import Floor
 from rota.loops.rescuer import Rescuer
 from rota.model import tables
+from rota.model.job import Job
 from rota.model.node import Node
 from rota.model.plan import NewRun
 from rota.transactions import rescue
@@ -29,22 +31,23 @@ LATE = timedelta(seconds=2)
 
 
 def doubled_slots() -> None:
-    record = fire._record
+    settle = fire.settle_round
 
-    def twice(*given: Any) -> list[NewRun]:
-        runs = record(*given)
-        return [*runs, *(msgspec.structs.replace(run, key=f"again-{run.key}") for run in runs)]
+    def twice(job: Job, now: datetime, floor: Floor) -> tuple[Job, list[NewRun]]:
+        after, runs = settle(job, now, floor)
+        return after, [*runs, *(msgspec.structs.replace(run, key=f"again-{run.key}") for run in runs)]
 
-    fire._record = twice
+    fire.settle_round = twice
 
 
 def dropped_slots() -> None:
-    record = fire._record
+    settle = fire.settle_round
 
-    def in_time(job: Any, due: Any, now: datetime, floor: Any) -> list[NewRun]:
-        return [run for run in record(job, due, now, floor) if run.slot_at is None or run.slot_at > now - LATE]
+    def in_time(job: Job, now: datetime, floor: Floor) -> tuple[Job, list[NewRun]]:
+        after, runs = settle(job, now, floor)
+        return after, [run for run in runs if run.slot_at is None or run.slot_at > now - LATE]
 
-    fire._record = in_time
+    fire.settle_round = in_time
 
 
 def forgotten_items() -> None:
