@@ -36,6 +36,7 @@ SENT = "statements"
 
 Count = Callable[[], Awaitable[int]]
 alone_or_not = pytest.mark.parametrize("nodes", [1, 3])
+alone = pytest.mark.parametrize("nodes", [1, pytest.param(3, marks=pytest.mark.nightly)])
 watched_s = pytest.mark.parametrize(
     "seconds",
     [
@@ -112,7 +113,7 @@ async def test_idle_nodes_ask_postgresql_seldom(tmp_path: Path, seconds: float, 
                 await watch("PostgreSQL", started, count, seconds)
 
 
-@alone_or_not
+@alone
 @watched_s
 async def test_idle_nodes_ask_mariadb_seldom(
     mariadb_server: MariadbDatabases, tmp_path: Path, seconds: float, nodes: int
@@ -129,7 +130,7 @@ async def test_idle_nodes_ask_mariadb_seldom(
             await watch("MariaDB", started, count, seconds, own)
 
 
-@alone_or_not
+@alone
 @watched_s
 async def test_idle_nodes_ask_sqlite_seldom(tmp_path: Path, seconds: float, nodes: int) -> None:
     async with idle_nodes(f"sqlite:///{tmp_path}/rota.db", tmp_path, nodes, counted=True) as started:
