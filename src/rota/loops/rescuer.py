@@ -104,15 +104,15 @@ class Rescuer(Loop):
             if node.id != self.identity.id:
                 await self._look_after(node, members.now, patience_s)
         self._others = tuple(it for it in members.nodes if it.id != self.identity.id)
-        self._look_at_s = self.clock.monotonic() + self.pace * self._rest_s()
+        self._look_at_s = self.clock.monotonic() + self._rest_s()
 
     def _rest_s(self) -> float:
         """Until a node would be nearly over that renews its lease no more: from then on every moment counts."""
         if self.is_told and not self._others:
-            return ALONE_S
+            return self.pace * ALONE_S
         unseen_s = max((self._unseen_s(it.id) for it in self._others), default=0.0)
         left_s = self.config.lease_s - self.config.margin_s - unseen_s
-        return max(min(left_s, LOOK_SHARE * self.config.lease_s), SOON_S)
+        return max(min(left_s, self.pace * LOOK_SHARE * self.config.lease_s), self.pace * SOON_S)
 
     def _unseen_s(self, node_id: int) -> float:
         return self.clock.monotonic() - self._seen[node_id].at_s
