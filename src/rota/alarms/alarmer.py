@@ -22,12 +22,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import structlog
-
 from rota.alarms.levels import LevelWatcher
 from rota.alarms.rules import Parcel, again_s, chosen, due, late_after_s
 from rota.alarms.words import AlarmFacts, described, exhausted, failing
 from rota.errors import StoreUnavailable, Undelivered
+from rota.logger import log
 from rota.loops.duty import Duty
 from rota.loops.loop import Loop
 from rota.loops.outage import Outage
@@ -59,8 +58,6 @@ CLOSE_S = 3.0
 LOST_S = 5.0
 """What is out of reach for less is a blip."""
 NOTES_MAX = 1000
-
-log = structlog.get_logger()
 
 
 class PendingAlarms:

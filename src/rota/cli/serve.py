@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import structlog
 from msgspec.structs import replace
 
 from rota.cli.faults import INTERRUPTED
@@ -29,6 +28,7 @@ from rota.cli.output import as_json, patiently, say
 from rota.cli.session import Session, configuration, opened
 from rota.core.masking import without_passwords
 from rota.errors import CoordinatorLost, InvalidInput, StoreDenied, StoreUnavailable
+from rota.logger import log
 
 if TYPE_CHECKING:
     from rota.config import Config
@@ -44,8 +44,6 @@ NAMED_MAX = 5
 """How many runs are named when a node waits for their end."""
 
 DONE = {"create": "job.created", "change": "job.changed", "adopt": "job.adopted", "nothing": "job.unchanged"}
-
-log = structlog.get_logger()
 
 
 class Stopping:

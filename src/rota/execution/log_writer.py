@@ -12,10 +12,9 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-import structlog
-
 from rota.errors import LogGap
 from rota.execution.timers import Timers
+from rota.logger import log
 from rota.model.run import LogKey
 from rota.model.work import LOG_MAX
 from rota.ports import LogStore
@@ -28,8 +27,6 @@ BACKLOG_MAX = 32 * 1024 * 1024
 """How much may wait for a slow store before pipes are not read any more."""
 CLOSE_S = 5.0
 """How long closing waits for a store that hangs."""
-
-log = structlog.get_logger()
 
 Work = Callable[[], None]
 

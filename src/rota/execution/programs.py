@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import structlog
 from msgspec.structs import replace
 
 from rota.execution import environment
@@ -30,10 +29,9 @@ from rota.execution.kinds.kind import ProgramKind
 from rota.execution.kinds.registry import KINDS
 from rota.execution.live_attempt import LiveAttempt
 from rota.execution.log_writer import OutputPipe
+from rota.logger import log
 from rota.model.states import Outcome
 from rota.model.work import RESULT_MAX, Attempt, AttemptEnd, Bounds
-
-log = structlog.get_logger()
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import structlog
 from msgspec.structs import replace
 
 from rota.errors import InvalidInput
@@ -40,6 +39,7 @@ from rota.execution.worker_pool import Route, WorkerPool
 from rota.execution.worker_process import START_S, WorkerProcess
 from rota.execution.worker_protocol import Setup, WorkerTask
 from rota.model.node import Place
+from rota.logger import log
 from rota.model.states import Outcome
 from rota.model.value import Value
 from rota.model.work import LOG_MAX, Attempt, AttemptEnd, ExecutionSpec

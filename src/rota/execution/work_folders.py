@@ -18,12 +18,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import structlog
-
 from rota.errors import InvalidInput
 from rota.execution.users import user_entry
-
-log = structlog.get_logger()
+from rota.logger import log
 
 _PREFIX = "rota-work-"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -12,7 +12,6 @@ import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import structlog
 from msgspec.structs import replace
 
 from rota.execution.attempt_outcome import (
@@ -40,13 +39,13 @@ from rota.execution.worker_protocol import (
     WorkerReport,
     order_of,
 )
+from rota.logger import log
 from rota.model.states import Outcome
 from rota.model.work import AttemptEnd
 
 if TYPE_CHECKING:
     from rota.execution.worker_pool import Route, WorkerPool
 
-log = structlog.get_logger()
 
 START_S = 60.0
 """How long a worker may take to load its app, and to begin with what it is given."""

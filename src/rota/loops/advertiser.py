@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
 from rota.config import Config
 from rota.core.time.zones import data_version
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.loops.member import Identity
 from rota.model.job import kind_handler
@@ -21,8 +20,6 @@ SetApps = Callable[[dict[str, str]], None]
 """Replaces the map from an advertised name to the file of its app."""
 
 LOOK_S = 2.0
-
-log = structlog.get_logger()
 
 
 class HostFacts(Protocol):

@@ -11,15 +11,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import structlog
-
 from rota.config import DefinitionsConfig
 from rota.errors import InvalidInput, Problem, Unreadable
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.model.job import Definition, JobName
 from rota.ports import Clock
-
-log = structlog.get_logger()
 
 DONE = {"create": "job.created", "change": "job.changed", "adopt": "job.adopted"}
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
-
 from rota.config import DispatchConfig
 from rota.core.dispatch.board import Rounds
+from rota.logger import log
 from rota.loops.executor import Executor
 from rota.loops.loop import Loop
 from rota.loops.member import Identity
@@ -38,8 +37,6 @@ UNTOLD_US = 250_000
 """Work that has waited for so long, while no word came, is work of which nobody tells."""
 UNTOLD_S = 600.0
 """For how long a node then looks as often as one that nobody tells of anything."""
-
-log = structlog.get_logger()
 
 
 @dataclass(eq=False, repr=False)

@@ -6,15 +6,12 @@ the parts of one message no timeout of PostgreSQL counts, and its locks would la
 
 from __future__ import annotations
 
-import structlog
-
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.ports import Clock, Store
 
 LOOK_S = 1.0
 NEVER_S = 3600.0
-
-log = structlog.get_logger()
 
 
 class Evictor(Loop):

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import structlog
-
 from rota.config import ExecutorConfig
 from rota.core.advance import Advance
 from rota.core.dispatch.versions import handed_back, has_reader
+from rota.logger import log
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
@@ -23,8 +22,6 @@ from rota.transactions.finish import finish
 
 CANCEL_LOOK_S = 1.0
 IDLE_S = 3600.0
-
-log = structlog.get_logger()
 
 
 @dataclass(eq=False, repr=False)

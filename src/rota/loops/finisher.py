@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from rota.config import ExecutorConfig
 from rota.core.advance import Advance
 from rota.core.attempt import may_overlap
 from rota.core.notice import notices
 from rota.core.retry import after
 from rota.errors import StoreUnavailable
+from rota.logger import log
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
@@ -36,8 +35,6 @@ START_S = 0.1
 
 UNBEGUN_S = 1.0
 """How long an item rests that its node could not begin with."""
-
-log = structlog.get_logger()
 
 
 @dataclass(eq=False, repr=False)

@@ -6,15 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-import structlog
-
+from rota.logger import log
 from rota.loops.signals import Signals
 from rota.model.work import Attempt, AttemptEnd
 
 GIVEN_BACK_MAX = 1000
 """Those that come late come soon: a grant is begun within seconds."""
-
-log = structlog.get_logger()
 
 
 class AttemptsInHand:

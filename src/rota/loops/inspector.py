@@ -14,15 +14,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from rota.core.reach import checked, failures, is_answer_of, unreachable
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.model.cluster import UNREACHABLE_AFTER
 from rota.model.node import Node, PingAnswer, Place
 from rota.ports import Clock, Store
-
-log = structlog.get_logger()
 
 Ping = Callable[[str], Awaitable[PingAnswer | None]]
 OnChanged = Callable[[Sequence[Node]], Awaitable[None]]

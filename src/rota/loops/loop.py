@@ -17,17 +17,14 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from rota.errors import CoordinatorUnavailable, SessionLost, StoreUnavailable
+from rota.logger import log
 from rota.loops.outage import Outage
 from rota.ports import Clock
 
 BACK_OFF_MAX_S = 2.0
 TICK_S = 1e-6
 """The shortest rest that is one: less may be lost when it is added to a clock, and then nobody gets on."""
-
-log = structlog.get_logger()
 
 
 class Loop(ABC):

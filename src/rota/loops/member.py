@@ -17,11 +17,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-import structlog
-
 from rota.config import LeaseConfig
 from rota.core.lease import is_replaced, namesakes
 from rota.errors import Refused
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.model.node import Members, NewNode, Place
 from rota.ports import Clock, Runner, Store
@@ -33,8 +32,6 @@ SETTLE_LOOK_S = 0.05
 """How often to look whether what the store does not know is gone."""
 HELD_LOOK_S = 0.25
 """How often to look whether a name is free."""
-
-log = structlog.get_logger()
 
 
 @dataclass(slots=True)

@@ -16,10 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import structlog
-
 from rota.core.advance import Advance
 from rota.errors import StoreUnavailable
+from rota.logger import log
 from rota.loops.executor import Executor
 from rota.loops.finisher import Finisher
 from rota.loops.in_hand import AttemptsInHand
@@ -37,8 +36,6 @@ from rota.waiting import first_of
 AWAY_S = 10.0
 """For how long a node that drains bears with a store that is away."""
 LEAVE_S = 5.0
-
-log = structlog.get_logger()
 
 
 class NodeDoor(Protocol):

@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import structlog
-
 from rota.errors import CoordinatorError, StoreError
+from rota.logger import log
 from rota.model.folders import LIVE
 from rota.ports import Clock, Coordinator, Store
 
@@ -40,8 +39,6 @@ EVENTS = {
     "store": OutageEvents("store.lost", "store.still_lost", "store.recovered"),
     "coordinator": OutageEvents("coordinator.lost", "coordinator.still_lost", "coordinator.recovered"),
 }
-
-log = structlog.get_logger()
 
 
 @dataclass(eq=False, repr=False)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import structlog
-
 from rota.core.advance import Advance
 from rota.core.rescue import lost
+from rota.logger import log
 from rota.loops.executor import Executor
 from rota.loops.in_hand import AttemptsInHand
 from rota.loops.loader import Loader
@@ -23,8 +22,6 @@ from rota.transactions.finish import finish
 from rota.transactions.members import settle
 
 LOOK_S = 15.0
-
-log = structlog.get_logger()
 
 IN_HAND_MAX = 10_000
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import structlog
-
 from rota.config import LeaseConfig
 from rota.core.advance import Advance
 from rota.core.lease import LeaseLook, Renewal, is_over, renewals
 from rota.core.rescue import lost, rescued
 from rota.errors import StoreUnavailable
+from rota.logger import log
 from rota.loops.duty import Duty
 from rota.loops.loader import Loader
 from rota.loops.loop import Loop
@@ -40,8 +39,6 @@ OVERDUE_SHARE = 0.5
 """How much of a lease the others wait longer than the one whose duty it is."""
 LEFT_S = 15.0
 """How soon to look again after a node of which nothing could be rescued, and which was not given up all the same."""
-
-log = structlog.get_logger()
 
 
 @dataclass(eq=False, repr=False)

@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-import structlog
-
 from rota.config import SchedulerConfig
 from rota.core.fire import Fire
 from rota.errors import StoreUnavailable
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.loops.signals import Signals
 from rota.loops.store_time import StoreTime
@@ -37,8 +36,6 @@ HOLD_S = 60.0
 Due = tuple[datetime, int]
 Moved = dict[int, datetime | None]
 """Jobs that were decided on, and when they are due next."""
-
-log = structlog.get_logger()
 
 
 class Ownership(Protocol):

@@ -9,16 +9,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
-import structlog
 
 from rota.errors import Unreadable
+from rota.logger import log
 
 TOLD_MAX = 10_000
 
 R = TypeVar("R", bound=Any)
 T = TypeVar("T")
-
-log = structlog.get_logger()
 
 
 def reads(

@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Any, overload
 
 import msgspec
-import structlog
 
 from rota.errors import Unreadable
+from rota.logger import log
 from rota.model.alarm import Alarm, AlarmRule, Delivery
 from rota.model.cluster import Drain, Hold, Role
 from rota.model.job import Definition, Job
@@ -24,8 +24,6 @@ from rota.model.value import Value, decode, encode
 from rota.model.work import AttemptRecord, Lane, Limit, Queued, Rate, Work
 
 NOWHERE = Place(host="", boot_id="", pid_namespace="", pid=0, pid_started=0)
-
-log = structlog.get_logger()
 
 _JOB_STATES = {str(state): state for state in JobState}
 _ITEM_STATES = {str(state): state for state in ItemState}

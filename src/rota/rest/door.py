@@ -24,7 +24,6 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-import structlog
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -34,6 +33,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from rota.errors import InvalidInput
+from rota.logger import log
 from rota.model.node import PingAnswer
 from rota.rest.address import Listen, advertised, listen_on, local_address
 
@@ -56,8 +56,6 @@ ANSWER_MAX = 4096
 
 OPEN = frozenset({"/healthz", "/readyz"})
 """What tells no secrets and changes nothing."""
-
-log = structlog.get_logger()
 
 
 def app(name: str, version: str, node_id: Callable[[], int | None]) -> ASGIApp:

@@ -16,7 +16,6 @@ from functools import partial
 from threading import Thread
 from typing import Any
 
-import structlog
 from kazoo import exceptions as kazoo
 from kazoo.protocol.states import KeeperState, ZnodeStat
 
@@ -24,6 +23,7 @@ from rota.coordinators.zookeeper.address import ZooKeeperAddress
 from rota.coordinators.zookeeper.tree import No, Znode, ZnodeTree, session_name
 from rota.coordinators.zookeeper.wire import ZooKeeperClient
 from rota.errors import CoordinatorError, CoordinatorRefused, CoordinatorUnavailable, SessionLost
+from rota.logger import log
 from rota.model.entry import folder_of
 
 WINDOW = 128
@@ -39,9 +39,6 @@ TRIES = 3
 """How many links may be found over before a verb gives up."""
 _BYSTANDERS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
 """What the deeds of a transaction are answered that were not at fault."""
-
-
-log = structlog.get_logger()
 
 
 class Link:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-import structlog
-
 from rota.config import PlacementConfig
 from rota.coordinators.recipes import handover_key, on_notice, read_handover, write_handover
 from rota.core.placement.claim import Order, Sweep, gives, limit, sweep
 from rota.core.placement.layout import is_job
 from rota.errors import CoordinatorError
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.loops.placer.cluster_view import ClusterView
 from rota.loops.placer.session_keeper import SessionKeeper
@@ -37,8 +36,6 @@ CLAIM_MAX = 500
 GIVE_MAX = 5000
 DRAIN_MAX = 50
 """How many jobs a drained scheduler gives up in one sweep, so that it can be called back half-way."""
-
-log = structlog.get_logger()
 
 
 async def read_limit(view: ClusterView, faults: int) -> int:

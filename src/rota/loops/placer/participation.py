@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import structlog
-
 from rota.config import PlacementConfig
 from rota.errors import CoordinatorError
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.loops.placer.beat import BeatPlacer
 from rota.loops.placer.claim import ClaimPlacer, read_limit
@@ -24,8 +23,6 @@ from rota.ports import Clock, Coordinator, Store
 LEAVE_S = 5.0
 
 Placer = ClaimPlacer | ScopePlacer | BeatPlacer
-
-log = structlog.get_logger()
 
 
 @dataclass(slots=True, kw_only=True)

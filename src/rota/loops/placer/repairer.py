@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import structlog
-
 from rota.coordinators.recipes import notify, repairs_key, write_repairs
 from rota.core.doctor import REPAIRS_KEPT
 from rota.core.placement.layout import Wrong, wrong
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.loops.placer.session_keeper import SessionKeeper
 from rota.model.cluster import Repair
@@ -27,8 +26,6 @@ EVERY_SESSIONS = 4.0
 IDLE_SHARE = 40.0
 """How many times as long as an audit took the next one waits: very many claims are read rarely."""
 KEPT_MAX = 20
-
-log = structlog.get_logger()
 
 
 @dataclass(eq=False, repr=False)

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-import structlog
-
 from rota.config import PlacementConfig
 from rota.coordinators.recipes import Election, on_notice, read_plan
 from rota.core.placement.scope import needs_plan, next_epoch, owner_of, plan
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.loops.placer.cluster_view import ClusterView
 from rota.loops.placer.session_keeper import SessionKeeper
@@ -27,8 +26,6 @@ from rota.model.value import encode
 from rota.ports import Clock, Coordinator, Store
 
 PLAN = LIVE
-
-log = structlog.get_logger()
 
 Owner = Callable[[int], str | None]
 

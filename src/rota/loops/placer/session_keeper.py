@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import structlog
 
 from rota.coordinators.recipes import put_lasting, read_member
+from rota.logger import log
 from rota.loops.loop import Loop
 from rota.loops.signals import Signals
 from rota.model.cluster import Peer
@@ -36,8 +36,6 @@ LOAD_STEP = 10.0
 """By how much the busy score must have changed to be told."""
 LOAD_EVERY_S = 300.0
 """How often it is told at most: every change makes all schedulers look at everything."""
-
-log = structlog.get_logger()
 
 
 @dataclass(eq=False, repr=False)

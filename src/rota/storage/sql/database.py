@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import structlog
 from sqlalchemy import Connection
 from sqlalchemy.exc import (
     DataError,
@@ -27,6 +26,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rota.errors import CommitUnknown, StoreDenied, StoreError, StoreFault, StoreUnavailable
+from rota.logger import log
 from rota.ports import Clock
 from rota.storage.sql.dialect import LOCK_S, STATEMENT_S, Dialect, taken_topics
 from rota.storage.sql.postgresql import NotificationListener
@@ -37,7 +37,6 @@ from rota.transactions.rows import Conflict
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-log = structlog.get_logger()
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]

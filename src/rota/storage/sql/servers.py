@@ -16,16 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import structlog
-
+from rota.logger import log
 from rota.storage.sql.dialect import MySQL
 from rota.storage.sql.history import KNOWN, Rows, adopted, run_through_async
 
 HOST_S = 2.0
 """How long one server may take to let us in: with several, a dead one must not use up the time of the others."""
 ALONE_S = 5.0
-
-log = structlog.get_logger()
 
 
 class NotServed(ConnectionError):

@@ -13,10 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-import structlog
 from sqlalchemy import BigInteger, Connection, String, Update, bindparam, inspect, select, update
 
 from rota.errors import StoreError, StoreRefused
+from rota.logger import log
 from rota.model.value import Json
 from rota.ports import Store
 from rota.storage.sql import schema
@@ -34,8 +34,6 @@ from rota.transactions.tx import BLOCK, ProcessMemory, Shortcuts, Tx
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-log = structlog.get_logger()
 
 
 class SqlStore(Store):

@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
 from rota import system
+from rota.logger import log
 from rota.ports import Clock
 
 TEXT_MAX = 4096
@@ -34,8 +33,6 @@ ANYTHING = ("dispatch", "jobs", "entry:")
 """What to wake for when nobody knows what was said."""
 PATH_MAX = 100
 """How long the address of a socket may be; Linux takes 107 bytes, macOS 103."""
-
-log = structlog.get_logger()
 
 
 class WakeSockets:

@@ -28,9 +28,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
-import structlog
 from sqlalchemy import Connection, select
 
+from rota.logger import log
 from rota.model import tables
 from rota.model.records import to_us
 from rota.ports import Clock
@@ -87,8 +87,6 @@ TOLD_MAX = 64
 ALL = ("dispatch", "jobs")
 """Topics that concern every node."""
 PREFIX = "node:"
-
-log = structlog.get_logger()
 
 
 class Addresses(NamedTuple):
