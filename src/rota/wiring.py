@@ -109,7 +109,7 @@ def state_dir(config: Config) -> Path:
 def courier(config: Config, clock: Clock, control: Control) -> Courier:
     """What takes messages about alarms to people and jobs."""
     from rota.alarms.channels.channel import CourierSettings
-    from rota.alarms.channels.registry import ChannelCourier
+    from rota.alarms.channels.courier import ChannelCourier
     from rota.control.jobs import JobCourier
     from rota.loops.advertiser import words
 

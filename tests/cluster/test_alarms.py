@@ -23,6 +23,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.smtp import Mailbox, mail_server
 
 PATIENCE_S = 90.0
+pytestmark = pytest.mark.prove  # all of it on etcd
 
 
 class Site(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rota.alarms.channels.channel import CourierSettings
-from rota.alarms.channels.registry import ChannelCourier
+from rota.alarms.channels.courier import ChannelCourier
 from rota.alarms.rules import message
 from rota.clock import SystemClock
 from rota.control import Control

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rota.alarms.channels.channel import CourierSettings
-from rota.alarms.channels.registry import CHANNELS, ChannelCourier
+from rota.alarms.channels.courier import ChannelCourier
+from rota.alarms.channels.registry import CHANNELS
 from rota.clock import SystemClock
 from rota.definitions.alarm import channel_names, job_alarms, written
 from rota.errors import InvalidInput, Undelivered

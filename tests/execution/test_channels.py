@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rota.alarms.channels.channel import CourierSettings
+from rota.alarms.channels.courier import ChannelCourier
 from rota.alarms.channels.mail import tls_of
-from rota.alarms.channels.registry import ChannelCourier
 from rota.alarms.rules import message
 from rota.clock import SystemClock
 from rota.errors import Undelivered
