@@ -12,7 +12,6 @@ plugins: `rota --help` and most workers load none.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar, cast
 
@@ -73,6 +72,8 @@ class Registry(Generic[T]):
             raise InvalidInput.of(name, f"the plugin {where} ({self.group}) cannot be loaded: {why}") from error
 
     def _discovered(self) -> dict[str, str]:
+        import importlib.metadata  # heavy: only where plugins are looked for
+
         found: dict[str, str] = {}
         for entry in importlib.metadata.entry_points(group=self.group):
             other = self._own.get(entry.name) or found.get(entry.name)

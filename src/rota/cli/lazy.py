@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from rota.cli.loading import load
 
 _ATTRIBUTE = {"list": "list_", "run": "run_"}
 """Commands whose name in the module must not hide a builtin, or another function."""
@@ -149,8 +150,7 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(self._lazy[cmd_name][0])
-        command: click.Command = getattr(module, _ATTRIBUTE.get(cmd_name, cmd_name))
+        command: click.Command = getattr(load(self._lazy[cmd_name][0]), _ATTRIBUTE.get(cmd_name, cmd_name))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -99,7 +99,8 @@ def start(
 
 
 async def run_node(config: Config, paths: list[str], seconds: float | None) -> None:
-    from rota.cli.serve import Stopping, log, run_host, wait_for_store
+    from rota.cli.serve import Stopping, run_host, wait_for_store
+    from rota.logger import log
     from rota.wiring import conceal
     from rota.wiring import node as assembled
 

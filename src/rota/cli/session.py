@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from rota.cli.lazy import globals_of
+from rota.cli.loading import loading
 from rota.cli.output import say
 from rota.errors import StoreRefused, StoreUnavailable
 
@@ -82,7 +83,8 @@ async def opened(config: Config, *, actor: str, coordinated: bool = False) -> As
     if config.store.url == "memory:" and not config.store.may_forget:
         raise StoreRefused("memory: forgets everything when the process ends; use sqlite:///rota.db")
     try:
-        store = open_store(config.store.url, clock, actor=actor, may_forget=config.store.may_forget)
+        with loading():
+            store = open_store(config.store.url, clock, actor=actor, may_forget=config.store.may_forget)
     except OSError as error:
         raise StoreUnavailable(f"the store cannot be opened: {error}") from None
     coordinator: Coordinator | None = None
