@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rota.execution import attempts as attempts_module
+from rota.execution import runner as runner_module
 from rota.execution.isolation.promises import BoundaryKind
 from rota.execution.worker_process import FILES_MAX
 from rota.execution.worker_protocol import WorkerReport
@@ -67,6 +69,57 @@ async def test_long_items_soon_get_a_worker_each(tmp_path: Path) -> None:
         assert len(runner.runner._process_trees.live) == 4
         (tmp_path / "go").touch()
         assert {(await runner.end(attempt)).outcome for attempt in attempts} == {Outcome.SUCCEEDED}
+
+
+LOADING = """
+began = time.monotonic()
+time.sleep(0.05)
+with open(f"{HERE}/{os.urandom(8).hex()}.loaded", "w") as file: file.write(f"{began} {time.monotonic()}")
+@app.task
+def noop(): ...
+"""
+
+
+def load_times(folder: Path) -> list[tuple[float, ...]]:
+    return [tuple(map(float, file.read_text().split())) for file in folder.glob("*.loaded")]
+
+
+async def test_workers_of_many_tenants_load_their_apps_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once they would take the processors from the node, and so its lease."""
+    monkeypatch.setattr(runner_module, "STARTS_MAX", 3)
+    async with rig(tmp_path, LOADING) as runner:
+        ends = await runner.do_all([runner.call("noop", tenant=f"tenant-{n}") for n in range(20)])
+    assert {end.outcome for end in ends} == {Outcome.SUCCEEDED}
+    spans = load_times(tmp_path)
+    assert len(spans) == 20
+    assert max(sum(begin <= at < end for begin, end in spans) for at, _ in spans) <= 3
+
+
+HANGING = """
+try:
+    file = open(HERE + "/first", "x")
+except FileExistsError:
+    pass
+else:
+    print("hangs", file=file, flush=True)
+    time.sleep(60)
+@app.task
+def noop(): ...
+"""
+
+
+async def test_an_app_that_hangs_while_it_is_loaded_holds_up_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "STARTS_MAX", 1)
+    monkeypatch.setattr(attempts_module, "SLOW_S", 0.2)
+    async with rig(tmp_path, HANGING) as runner:
+        runner.begin(runner.call("noop", tenant="hangs"))
+        await runner.appears("first")
+        ends = await runner.do_all([runner.call("noop", tenant=f"tenant-{n}") for n in range(3)])
+    assert {end.outcome for end in ends} == {Outcome.SUCCEEDED}
 
 
 async def test_a_changed_app_file_is_loaded_by_new_workers(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ SIGNAL_CODES = 128
 
 _json = msgspec.json.Decoder()
 
+_SUCCEEDED = AttemptEnd(Outcome.SUCCEEDED)
+
 CODES = 1000
 """Exit codes of a program are below 256, those of HTTP below 1000."""
 _LEFT_MAX = 200
@@ -99,7 +101,7 @@ def node_unable(why: str) -> AttemptEnd:
 def with_result(result: str | None) -> AttemptEnd:
     """Success with a result from user code; failure if the result is not JSON or too large."""
     if result is None:
-        return AttemptEnd(Outcome.SUCCEEDED)
+        return _SUCCEEDED
     try:
         data = result.encode()
         if len(data) > RESULT_MAX:

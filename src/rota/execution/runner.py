@@ -11,6 +11,7 @@ never runs user code.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 from rota.errors import InvalidInput
 from rota.execution import environment
 from rota.execution.attempt_outcome import bounded_text, node_stopped, node_unable
-from rota.execution.attempts import AttemptTable, ProcessLimit, RunnerParts
+from rota.execution.attempts import AttemptTable, ProcessLimit, RunnerParts, StartLimit
 from rota.execution.file_versions import FileVersions
 from rota.execution.isolation.dead_mans_switch import boottime_ns
 from rota.execution.isolation.process_trees import ProcessTrees
@@ -38,16 +39,16 @@ from rota.execution.work_folders import WorkFolders, unwritable
 from rota.execution.worker_pool import Route, WorkerPool
 from rota.execution.worker_process import START_S, WorkerProcess
 from rota.execution.worker_protocol import Setup, WorkerTask
-from rota.model.node import Place
 from rota.logger import log
+from rota.model.node import Place
 from rota.model.states import Outcome
 from rota.model.value import Value
 from rota.model.work import LOG_MAX, Attempt, AttemptEnd, ExecutionSpec
 from rota.ports import Listener, LogStore
 
 PROCESSES_MAX = 256
-
-log = structlog.get_logger()
+STARTS_MAX = 2 * (os.cpu_count() or 2)
+"""How many workers load their apps at a time: some wait for disks meanwhile, and the node itself has to go on."""
 
 ROUTES_MAX = 10_000
 """How many routes are remembered; beyond that all are forgotten and found again."""
@@ -114,6 +115,7 @@ class ProcessRunner:
         self._tasks = 0
         self._file_versions = FileVersions()
         self._process_limit = ProcessLimit(settings.processes_max, self._evict)
+        self._start_limit = StartLimit(STARTS_MAX)
         self._is_open = False
         self._unable = ""
         self._here = here()
@@ -232,6 +234,7 @@ class ProcessRunner:
         self._pools.clear()  # an `open` that follows begins without them
         self._forget_routes()
         self._process_limit = ProcessLimit(self._settings.processes_max, self._evict)
+        self._start_limit = StartLimit(STARTS_MAX)
 
     def on_timer(self, what: int) -> None:
         """Retire workers that are idle for too long, and kill those that do not begin with what they were given."""
@@ -341,7 +344,15 @@ class ProcessRunner:
         )
         app = None if file is None else str(Path(file).absolute())  # the worker begins in another folder
         setup = Setup(app, settings.modules, settings.paths, settings.hosts, concurrency, shared, self._log_max)
-        return WorkerPool(self._parts, self._process_limit, tree, setup, self._file_versions, settings.starting_max)
+        return WorkerPool(
+            self._parts,
+            self._process_limit,
+            self._start_limit,
+            tree,
+            setup,
+            self._file_versions,
+            settings.starting_max,
+        )
 
     def _evict(self) -> bool:
         """Retire the worker that was idle for longest; false if none is idle."""

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rota.execution.attempts import ProcessLimit, RunnerParts
+from rota.execution.attempts import ProcessLimit, RunnerParts, StartLimit
 from rota.execution.file_versions import AGE_S, FileVersion, FileVersions
 from rota.execution.isolation.tree_order import TreeSpec
 from rota.execution.live_attempt import LiveAttempt
@@ -40,6 +40,7 @@ class WorkerPool:
 
     parts: RunnerParts
     process_limit: ProcessLimit
+    start_limit: StartLimit
     spec: TreeSpec
     setup: Setup
     file_versions: FileVersions
@@ -85,6 +86,7 @@ class WorkerPool:
             self._free.append(worker)
         if self._starting:
             self._count_starting()
+            self.start_limit.ended(worker)
         self.pump()
         if worker.busy == 0 and not worker.is_retiring and self.process_limit.should_free_one():
             worker.retire()
@@ -94,6 +96,7 @@ class WorkerPool:
         if self._workers.pop(worker, None) is None:
             return
         self._count_starting()
+        self.start_limit.ended(worker)
         if start_failure is not None:
             self._not_started(start_failure)
         self.process_limit.give_back()
@@ -150,6 +153,7 @@ class WorkerPool:
             not self._is_waiting_to_retry
             and self._starting < self.starting_max
             and len(self._waiting) > self._starting * self.setup.concurrency
+            and self.start_limit.has_room(self)
             and self.process_limit.take(self)
         ):
             self._starting += 1
@@ -163,6 +167,7 @@ class WorkerPool:
                 channel=True,
             )
             worker = WorkerProcess(self.parts, self, spec, self.setup, self._files())
+            self.start_limit.began(worker, self.parts.loop)
             self._workers[worker] = self.parts.loop.create_task(worker.run())
 
     def _count_starting(self) -> None:
