@@ -38,25 +38,28 @@ T = TypeVar("T")
 
 EXCLUSIVE_S = 600.0
 """How long a process waits while another migrates."""
-_CHUNKS = (250, 50, 10, 1)
-_LOOK_AGAIN_S, _LOOK_AGAIN_MAX_S = 0.0002, 0.002
+_CHUNKS = (500, 250, 100, 50, 25, 10, 5, 2, 1)
+"""A full batch is one statement, any other a few."""
+_LOOK_AGAIN_S, _SOON_S, _AT_LAST_S = 0.0002, 0.002, 0.1
+"""How long to wait before looking again: at first, after some looks, and after seconds, for each look costs processor
+time and to have waited for a fiftieth longer costs nobody."""
 _BUSY = ("SQLITE_BUSY", "SQLITE_BUSY_RECOVERY", "SQLITE_BUSY_TIMEOUT")
 """Another process has the file, or puts it in order after one that was killed."""
 
 
-def when_free(do: Callable[[], object], patience_s: float, clock: Clock) -> None:
-    """Do something as soon as no other process has the file."""
-    until_s, pause_s = clock.monotonic() + patience_s, _LOOK_AGAIN_S
+def when_free(do: Callable[[], T], patience_s: float, clock: Clock) -> T:
+    """Do something as soon as no other process has the file. SQLite by itself would look again only after up to 0.1 s,
+    and meanwhile another process may let go of the file and take it many times."""
+    began_s, pause_s = clock.monotonic(), _LOOK_AGAIN_S
     while True:
         try:
-            do()
+            return do()
         except (OperationalError, sqlite3.OperationalError) as error:
-            if _name_of(error) not in _BUSY or clock.monotonic() >= until_s:
+            waited_s = clock.monotonic() - began_s
+            if _name_of(error) not in _BUSY or waited_s >= patience_s:
                 raise
-        else:
-            return
         time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, _LOOK_AGAIN_MAX_S)
+        pause_s = min(pause_s * 1.5, max(_SOON_S, waited_s / 50), _AT_LAST_S)
 
 
 def _name_of(error: BaseException) -> str:
@@ -197,7 +200,7 @@ class FileDatabase(Database):
         self._engine = engine
         self._sockets = sockets
         self._clock = clock
-        self._writer = _Line(engine, "rota-sqlite-write")
+        self._writer = _Line(engine, "rota-sqlite-write", busy_s=0)
         self._reader = _Line(engine, "rota-sqlite-read")
 
     async def read(self, work: Work[T]) -> T:
@@ -207,8 +210,13 @@ class FileDatabase(Database):
         return await self._write(LOCK_S, work)
 
     async def beat(self, work: Work[T]) -> T:
-        """Its statements commit by themselves, as on a server."""
-        return await again(partial(self._writer.run, work), self.dialect, self._clock)
+        """Its statements commit by themselves, as on a server. They stand in the way of all other writes, so they wait
+        for the file as those do; what was done before the file was busy is done again, which a renewal may be."""
+        return await again(
+            partial(self._writer.run, lambda conn: when_free(partial(work, conn), LOCK_S, self._clock)),
+            self.dialect,
+            self._clock,
+        )
 
     async def exclusively(self, work: Work[T]) -> T:
         return await self._write(EXCLUSIVE_S, work)
@@ -232,7 +240,7 @@ class FileDatabase(Database):
         )
 
     def _transaction(self, patience_s: float, work: Work[T], conn: Connection) -> T:
-        self._begin(conn, patience_s)
+        when_free(lambda: conn.exec_driver_sql("BEGIN IMMEDIATE"), patience_s, self._clock)
         try:
             result = work(conn)
             conn.exec_driver_sql("COMMIT")
@@ -244,20 +252,13 @@ class FileDatabase(Database):
         self._sockets.tell(taken_topics(conn))
         return result
 
-    def _begin(self, conn: Connection, patience_s: float) -> None:
-        """Get the file. SQLite by itself would look again only after up to 0.1 s, and meanwhile another process may let
-        go of the file and take it many times."""
-        _raw(conn).execute("PRAGMA busy_timeout = 0")
-        try:
-            when_free(lambda: conn.exec_driver_sql("BEGIN IMMEDIATE"), patience_s, self._clock)
-        finally:
-            _raw(conn).execute(f"PRAGMA busy_timeout = {LOCK_S * 1000}")
-
 
 class _Line:
     """A thread with a connection of its own."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: Engine, name: str, *, busy_s: int = LOCK_S) -> None:
+        """`busy_s`: how long SQLite itself waits for a file that another process has."""
+        self._busy_s = busy_s
         self._engine = engine
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._conn: Connection | None = None
@@ -272,6 +273,7 @@ class _Line:
     def _with_connection(self, work: Work[T]) -> T:
         if self._conn is None:
             self._conn = self._engine.connect()
+            _raw(self._conn).execute(f"PRAGMA busy_timeout = {self._busy_s * 1000}")
         return work(self._conn)
 
     def _disconnect(self) -> None:
