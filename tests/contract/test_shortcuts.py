@@ -32,7 +32,7 @@ from tests.contract.backup import Backup
 from tests.contract.conftest import Open, empty
 from tests.factories import a_node, a_start, an_end, assigned
 
-pytestmark = pytest.mark.parametrize("another", ["postgresql"], indirect=True)
+pytestmark = [pytest.mark.prove, pytest.mark.parametrize("another", ["postgresql"], indirect=True)]
 
 IGNORED = {"rota_counter", "rota_session", "rota_entry", "rota_lane"}
 TIMES = {"at", "ended_at", "assigned_at", "created_at", "due_at", "until_at", "joined_at", "next_at", "busy"}

@@ -40,22 +40,22 @@ pytestmark = pytest.mark.parametrize("another", DATABASES, indirect=True)
 COSTS: dict[str, tuple[int, int, int]] = {
     # SQLite, PostgreSQL, MariaDB
     "fire 1 jobs": (9, 4, 9),
-    "fire 40 jobs": (24, 4, 9),
+    "fire 40 jobs": (19, 4, 9),
     "finish 1 runs of jobs": (12, 7, 12),
     "finish 20 runs of jobs": (16, 7, 12),
     "start by hand, first": (11, 7, 11),
     "start by hand, second": (9, 7, 9),
-    "finish a run that another waits for": (21, 10, 17),
+    "finish a run that another waits for": (18, 10, 17),
     "assign": (6, 2, 6),
     "round, taking over": (13, 9, 12),
     "round": (7, 2, 7),
     "round without news": (3, 1, 3),
-    "finish items of assignments": (13, 1, 5),
-    "finish, retry and start": (21, 2, 7),
-    "cancel runs of assignments": (14, 6, 8),
+    "finish items of assignments": (5, 1, 5),
+    "finish, retry and start": (9, 2, 7),
+    "cancel runs of assignments": (9, 6, 8),
     "join": (9, 6, 10),
     "drain": (4, 4, 5),
-    "leave": (29, 7, 15),
+    "leave": (18, 7, 15),
 }
 
 

@@ -306,6 +306,12 @@ class MySQL(OneByOne):
     def statement_now_us(self) -> ColumnElement[int]:
         return literal_column("CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)", BigInteger)
 
+    def reserve(self, conn: Connection, name: str, count: int) -> int:
+        """In one statement: others wait for the counter. The reply to it carries what `LAST_INSERT_ID` was given."""
+        done = conn.exec_driver_sql(_MYSQL_RESERVE, (count, name))
+        assert done.rowcount == 1, f"there is no counter {name}"
+        return int(done.lastrowid)
+
     def touch(self, conn: Connection, keys: Iterable[str]) -> None:
         if self.certifies:
             _galera_touch(conn, keys)
@@ -353,6 +359,7 @@ class MySQL(OneByOne):
 
 
 _MYSQL_NOW = text("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)")
+_MYSQL_RESERVE = "UPDATE rota_counter SET next = LAST_INSERT_ID(next) + %s WHERE name = %s"
 TOUCHED_MAX = 256
 """How many rows all keys share: two keys that meet in one cost a repeat now and then."""
 MIGRATING_S = 600

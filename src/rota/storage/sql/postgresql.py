@@ -9,8 +9,8 @@ of a node always is.
 **Final ends of items of assignments** in one statement, which commits by itself. Most ends need nothing else: no run to
 move, nothing to try again, nobody to tell. What `transactions/finish.py` does in a lock, its check and three writes is
 one round trip here. The row of the queue decides: whoever deletes it has ended the item, and it is deleted only while
-it is that attempt's. The other parts take all they write from what the DELETE returns: a second join with the values
-would be planned for one row, and made for hundreds.
+it is that attempt's. The other parts take what they write from the values of the items that the DELETE returns, which
+are looked up in a hash table: `IS TRUE` keeps the planner from a join, planned for one row and made for hundreds.
 
 **Listening** to what it notifies. A connection that is lost is made again, for as long as it takes: a notice that was
 missed costs time, nothing else.
@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
@@ -67,7 +68,7 @@ class UnlockedRound:
 
     def write(self, tx: Any, seen: Seen, draft: Draft) -> Collection[int] | None:
         """Nothing is written if the dispatch row has changed, or if an item is no longer ready."""
-        given, grants = draft.plan.given, draft.grants
+        given, grants = sorted(draft.plan.given, key=lambda it: it.ready.item_id), draft.grants
         parameters = (
             seen.holder,
             seen.epoch,
@@ -118,6 +119,9 @@ _LOOK = f"""
     WHERE d.id = 1
 """  # noqa: S608 - no input in it
 
+# The queue is empty at one moment and full at the next, and a planner knows only how it was. To join it with the values
+# of many items it would rather go through all of it, and for each row through all values. So rows are found by their
+# keys alone, and the values of a row by the place that its key has among all, which rise.
 _WRITE = """
     WITH mine AS (
         UPDATE rota_dispatch SET round = $4, next_at = $5
@@ -130,12 +134,14 @@ _WRITE = """
         INSERT INTO rota_grant (node_id, round, at, holder, data)
         SELECT v.node_id, $4, $8, $1, v.data FROM unnest($9::text::bigint[], $10::text::text[]) AS v(node_id, data)
         WHERE EXISTS (SELECT FROM mine)
+    ), plan AS MATERIALIZED (
+        SELECT $11::text::bigint[] AS ids, $12::text::integer[] AS attempts, $13::text::bigint[] AS nodes
     ), given AS (
-        UPDATE rota_queue AS t
-        SET state = 'assigned', attempt = t.attempt + 1, node_id = v.node_id, round = $4, assigned_at = $8
-        FROM unnest($11::text::bigint[], $12::text::integer[], $13::text::bigint[]) AS v(item_id, attempt, node_id)
-        WHERE t.item_id = v.item_id AND t.attempt = v.attempt AND t.state = 'ready' AND EXISTS (SELECT FROM mine)
-        RETURNING t.item_id
+        UPDATE rota_queue SET state = 'assigned', attempt = attempt + 1, round = $4, assigned_at = $8,
+            node_id = (SELECT nodes FROM plan)[width_bucket(item_id, (SELECT ids FROM plan))]
+        WHERE item_id = ANY((SELECT ids FROM plan)::bigint[]) AND state = 'ready' AND EXISTS (SELECT FROM mine)
+        AND attempt = (SELECT attempts FROM plan)[width_bucket(item_id, (SELECT ids FROM plan))]
+        RETURNING item_id
     ), counted AS (
         SELECT (SELECT count(*) FROM mine) AS mine, (SELECT count(*) FROM given) AS given
     )
@@ -148,12 +154,12 @@ _WRITE = """
 def end_items(tx: Any, ends: Sequence[ItemEnd]) -> set[int]:
     """Write them; returns the items that were ended, the others came too late."""
     rows = _rows(tx)
-    columns = zip(*(_row(end) for end in ends), strict=True)
+    columns = zip(*sorted(map(_row, ends), key=itemgetter(0)), strict=True)
     arrival_id = next(tx.ids("row", 1))
     rows.is_sent = True
-    found = rows.conn.exec_driver_sql(_END, (*map(array_text, columns), arrival_id)).all()
-    tx.now_us = int(found[0].now)
-    ended = {row.item_id for row in found}
+    done = rows.conn.exec_driver_sql(_END, (*map(array_text, columns), arrival_id, len(ends))).one()
+    tx.now_us = int(done.now)
+    ended = {it.item_id for it in ends} if done.ids is None else set(done.ids)
     rows.receipts.extend(receipts_of(tables.ATTEMPT, [(it.item_id, it.attempt) for it in ends if it.item_id in ended]))
     return ended
 
@@ -172,11 +178,18 @@ _END = """
             $6::text::text[], $7::text::integer[], $8::text::text[], $9::text::bigint[], $10::text::bigint[],
             $11::text::bigint[], $12::text::bigint[]
         ) AS v(item_id, attempt, state, result, message, outcome, code, node, round, assigned_at, started_at, log_bytes)
-    ), gone AS (
-        DELETE FROM rota_queue AS q USING over
-        WHERE q.item_id = over.item_id AND q.attempt = over.attempt AND q.state <> 'ready'
-        AND q.round IS NOT DISTINCT FROM coalesce(over.round, q.round)
-        RETURNING over.*
+    ), plan AS MATERIALIZED (
+        SELECT $1::text::bigint[] AS ids, $2::text::integer[] AS attempts, $9::text::bigint[] AS rounds
+    ), left_queue AS (
+        DELETE FROM rota_queue
+        WHERE item_id = ANY((SELECT ids FROM plan)::bigint[]) AND state <> 'ready'
+        AND attempt = (SELECT attempts FROM plan)[width_bucket(item_id, (SELECT ids FROM plan))]
+        AND round IS NOT DISTINCT FROM coalesce(
+            (SELECT rounds FROM plan)[width_bucket(item_id, (SELECT ids FROM plan))], round
+        )
+        RETURNING item_id
+    ), gone AS MATERIALIZED (
+        SELECT * FROM over WHERE (item_id IN (SELECT item_id FROM left_queue)) IS TRUE
     ), ended AS (
         UPDATE rota_item AS i SET state = gone.state, ended_at = now, result = gone.result, message = gone.message
         FROM gone, moment WHERE i.id = gone.item_id
@@ -190,7 +203,8 @@ _END = """
         SELECT $13, min(now), 'ended', '[' || string_agg(item_id::text, ',') || ']' FROM gone, moment
         HAVING count(*) > 0
     )
-    SELECT now, item_id, (SELECT pg_notify('rota', 'seats')) FROM moment LEFT JOIN gone ON true
+    SELECT now, CASE WHEN count = $14 THEN NULL ELSE ids END AS ids, (SELECT pg_notify('rota', 'seats'))
+    FROM moment, (SELECT count(*) AS count, coalesce(array_agg(item_id), '{}') AS ids FROM gone) AS counted
 """
 
 

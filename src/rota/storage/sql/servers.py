@@ -109,6 +109,10 @@ _MYSQL_TABLE = """
     SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'rota_meta'
 """
 _MYSQL_NOW = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS UNSIGNED)"
+_MYSQL_SETTINGS = (
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # else a renewal would wait for rows it only looks at
+    "SET SESSION eq_range_index_dive_limit = 0",  # else it guesses for more than 200 keys, and then reads whole tables
+)
 _MYSQL_AWAY = frozenset({1040, 1047, 1053, 1129, 1130, 2002, 2003, 2005, 2006, 2013, 2055})
 
 
@@ -122,8 +126,9 @@ class MySQLDriver:
         import asyncmy
 
         conn = await asyncmy.connect(**settings)
-        async with conn.cursor() as cursor:  # else a renewal would wait for rows that it only looks at
-            await cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        async with conn.cursor() as cursor:
+            for setting in _MYSQL_SETTINGS:
+                await cursor.execute(setting)
         return conn
 
     async def look(self, conn: Any) -> ServerLook:

@@ -233,7 +233,9 @@ def _pg_among(column: Column[Any], place: int) -> str:
 def _pg_update(change: Change, place: int) -> str:
     arrays = ", ".join(f"${n}::text::{_pg_type(column)}[]" for n, column in enumerate(_columns_of(change), place))
     source = f"FROM unnest({arrays}) AS v({', '.join(names_of(change))})"
-    where = condition(change, "IS NOT DISTINCT FROM")
+    key = change.table.key[0]
+    keys = _pg_among(column_of(change.table, key), place + change.match.index(key))  # whatever the planner believes
+    where = f"t.{key} {keys} AND {condition(change, 'IS NOT DISTINCT FROM')}"
     return f"UPDATE {full_name(change.table)} AS t SET {assignments(change)} {source} WHERE {where}"  # noqa: S608 - no input in it
 
 
