@@ -23,7 +23,7 @@ from rota.core.placement.beat import busy
 from rota.definitions.loaded import Loaded
 from rota.loops.advertiser import AbilityReporter, Advertiser, Apps, HostFacts, SetApps
 from rota.loops.definer import Definer, Source
-from rota.loops.dispatcher import Dispatcher
+from rota.loops.dispatcher import QUIET_S, Dispatcher
 from rota.loops.duty import Duties, Duty
 from rota.loops.evictor import Evictor
 from rota.loops.executor import Executor
@@ -107,6 +107,9 @@ LOOKS_S: dict[type[Loop], float] = {
     Repairer: 300.0,
 }
 """How long loops rest while nothing happens, where the store tells if something does. It bounds what was not told."""
+
+ALONE_LOOK_S = 86_400.0
+"""How long a dispatcher rests that is alone with its store: nothing can happen of which it is not told."""
 
 
 class Parts:
@@ -257,6 +260,7 @@ class Parts:
             self.executor,
             hears=self._store.hears if rests is None else rests,
             is_called=self._store.is_called,
+            quiet_look_s=ALONE_LOOK_S if rests else QUIET_S,
         )
 
     def _member(self) -> Member:

@@ -25,7 +25,7 @@ from rota.transactions.cancel import cancel
 from rota.transactions.finish import finish
 from rota.transactions.limits import set_limits
 from rota.transactions.members import advertise, drain, leave, retire, undrain
-from rota.transactions.round import dispatch
+from rota.transactions.round import LastRound, dispatch
 from tests.contract.conftest import Open
 from tests.factories import HANDLER, a_node, a_start, an_end, assigned, given, in_order, together
 from tests.oracles.dispatch import State, plain_round
@@ -131,6 +131,50 @@ async def test_what_arrives_is_seen_by_the_pulse_and_taken_by_the_next_round(sto
     assert pulse.arrived_us <= pulse.now_us
     done = await dispatch(store, node, board, batch_max=10)
     assert (done.took_over, done.arrivals, done.given) == (False, 1, 2)
+
+
+async def test_who_wants_to_step_in_leaves_it_if_the_holder_goes_on_meanwhile(store: Store) -> None:
+    """Else two nodes that both have something to wait for would rebuild their boards for ever, round by round."""
+    holder, other = await a_node(store), await a_node(store)
+    board, others = Rounds(), Rounds()
+    await assigned(store, 2)
+    await dispatch(store, holder, board, batch_max=10)
+    seen = await store.pulse(other)
+    await assigned(store, 3)
+    await dispatch(store, holder, board, batch_max=10)
+    await assigned(store, 4)
+    left = await dispatch(store, other, others, batch_max=10, last=LastRound(seen.holder, seen.round))
+    assert (left.given, left.took_over, others.epoch) == (0, False, None)
+    pulse = await store.pulse(other)
+    assert (pulse.holder, pulse.round, pulse.arrived_us is None) == (holder, board.round, False)
+    assert (await dispatch(store, holder, board, batch_max=10)).given == 4
+
+
+async def test_who_has_lost_the_rounds_does_not_take_them_back(store: Store) -> None:
+    was, now = await a_node(store), await a_node(store)
+    board, newer = Rounds(), Rounds()
+    await dispatch(store, was, board, batch_max=10)
+    last = LastRound(was, board.round)
+    seen = await store.pulse(now)
+    taken = await dispatch(store, now, newer, batch_max=10, last=LastRound(seen.holder, seen.round))
+    assert taken.took_over
+    await assigned(store, 2)
+    assert (await dispatch(store, was, board, batch_max=10, last=last)).given == 0
+    assert board.epoch is None
+    assert (await store.pulse(was)).holder == now
+    given = await dispatch(store, now, newer, batch_max=10, last=LastRound(now, newer.round))
+    assert (given.given, given.took_over) == (2, False)
+
+
+async def test_the_rounds_of_who_has_gone_are_taken_by_the_first_of_two(store: Store) -> None:
+    first, second = await a_node(store), await a_node(store)
+    await assigned(store, 2)
+    seen = await store.pulse(first)
+    last = LastRound(seen.holder, seen.round)
+    assert last.holder is None
+    assert (await dispatch(store, first, Rounds(), batch_max=10, last=last)).given == 2
+    assert (await dispatch(store, second, Rounds(), batch_max=10, last=last)).given == 0
+    assert (await store.pulse(second)).holder == first
 
 
 async def test_another_node_takes_over_and_knows_everything(another: Open) -> None:

@@ -22,7 +22,7 @@ from rota.loops.loop import Loop
 from rota.loops.member import Identity
 from rota.model.dispatch import Pulse, Round
 from rota.ports import Clock, Store
-from rota.transactions.round import dispatch
+from rota.transactions.round import LastRound, dispatch
 
 STEP_IN_US = 2_000_000
 """How long news may wait before others make a round instead of the node that made the last: rebuilding costs more than
@@ -50,6 +50,8 @@ class Dispatcher(Loop):
     executor: Executor | None
     hears: bool = False
     is_called: bool = False
+    quiet_look_s: float = QUIET_S
+    """How long to rest where nothing waits and any news would be told; what falls due ends it earlier."""
     on_round: Callable[[Round], None] | None = None
     _heard: bool = True
     """Whether any word came since the last look."""
@@ -92,7 +94,7 @@ class Dispatcher(Loop):
             return 0.2
         told, self._told = self._told, False
         if self._is_holder and (told or self._can_fill() or self._is_due()):
-            return await self._make_round(node_id)
+            return await self._make_round(node_id, LastRound(node_id, self._board.round))
         heard, self._heard = self._heard, False
         pulse = await self.store.pulse(node_id)
         self._notice_silence(pulse, heard=heard)
@@ -100,7 +102,7 @@ class Dispatcher(Loop):
             self.executor.look()
             self._pause_s = SHORTEST_S
         if self._must_act(pulse, node_id):
-            return await self._make_round(node_id)
+            return await self._make_round(node_id, LastRound(pulse.holder, pulse.round))
         return self._rest_s(pulse)
 
     def _notice_silence(self, pulse: Pulse, *, heard: bool) -> None:
@@ -141,9 +143,11 @@ class Dispatcher(Loop):
         waits = [at for at in (pulse.arrived_us, pulse.next_us) if at is not None]
         return any(pulse.now_us - at > patience_us for at in waits)
 
-    async def _make_round(self, node_id: int) -> float:
+    async def _make_round(self, node_id: int, last: LastRound) -> float:
         self._freed = False
-        done = await dispatch(self.store, node_id, self._board, batch_max=self.config.batch_max)
+        done = await dispatch(self.store, node_id, self._board, batch_max=self.config.batch_max, last=last)
+        if not self._is_holder:
+            return 0.0  # another node was faster: look what it has done
         self.given += done.given
         self._hand_over(done, node_id)
         if self.on_round is not None:
@@ -176,7 +180,7 @@ class Dispatcher(Loop):
         where nothing waits, nobody need look for long."""
         idle_s, now_s = self.config.idle_s, self.clock.monotonic()
         waits = self._board.is_pressed or (pulse is not None and pulse.arrived_us is not None)
-        longest_s = QUIET_S if self._trusts_words and not waits else idle_s * 2.5
+        longest_s = self.quiet_look_s if self._trusts_words and not waits else idle_s * 2.5
         if self.hears:
             rest_s = longest_s
         else:

@@ -158,6 +158,8 @@ class Pulse(Value, frozen=True, kw_only=True):
 
     now_us: int
     holder: int | None
+    round: int
+    """The last one."""
     next_us: int | None
     """When the holder wanted to act by itself."""
     arrived_us: int | None

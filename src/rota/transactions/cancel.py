@@ -36,11 +36,11 @@ def cancel(tx: Tx, run_ids: Sequence[int], *, rule: Rule) -> Cancelled:
     decision = None
     if ground is not None:
         runs = understood(ground, (row.id for row in of_jobs))
-        over = {*waiting, *stopped}
+        over, read = {*waiting, *stopped}, {run.id for run in runs}
         shown = [
             it._replace(live=None, item=it.item._replace(state=CANCELLED)) if it.item.id in over else it
             for it in items
-            if it.item.run_id in {run.id for run in runs}
+            if it.item.run_id in read
         ]
         if runs:
             decision = decide(tx, ground, rule, items=shown, runs=runs)

@@ -80,7 +80,8 @@ def row_ids_needed(plan: Plan, followers: Sequence[Item]) -> int:
     """How many ids `rows` may take for items and lines of history."""
     items = sum(len(run.items) for run in plan.runs)
     moved = len(plan.moves) + len(plan.cancels) + len(followers)
-    return items + len(plan.runs) + len(plan.new_jobs) + len(plan.jobs) + moved
+    changed = sum(change.kind is not None for change in plan.jobs)
+    return items + len(plan.runs) + len(plan.new_jobs) + changed + moved
 
 
 def item_state_after(move: RunMove) -> ItemState:

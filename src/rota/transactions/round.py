@@ -16,6 +16,7 @@ What it decides is the same.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from rota.core.dispatch.board import Rounds
 from rota.model import tables
@@ -53,13 +54,28 @@ _GIVE = Change(
 )
 
 
+class LastRound(NamedTuple):
+    """The round after which a node decided to make the next: who made it, and its number."""
+
+    holder: int | None
+    number: int
+
+
 class LockedRound:
-    """Under the dispatch lock: on every store."""
+    """Under the dispatch lock: on every store. Who had to wait for the lock may be late: `me` takes over from another
+    node only if that one has made no round since `last`. Else each of two would take over what the other has just
+    learned anew, which costs more than a round, and go on so for as long as both have something to wait for."""
 
     takes_over = True
 
-    def look(self, tx: Tx) -> Seen:
+    def __init__(self, me: int, last: LastRound | None) -> None:
+        self._me = me
+        self._last = last
+
+    def look(self, tx: Tx) -> Seen | None:
         (row,) = tx.lock(tables.DISPATCH, [1])
+        if self._last is not None and row.holder not in (None, self._me) and (row.holder, row.round) != self._last:
+            return None
         arrivals = [(0, kind, data) for kind, data in tx.ask.take_arrivals()]
         return Seen(row.holder, row.epoch, row.round, row.changes, row.next_at, arrivals)
 
@@ -81,32 +97,37 @@ class LockedRound:
         return kept
 
 
-LOCKED = LockedRound()
+_OVERTAKEN = Round(round=0, now_us=0, took_over=False, given=0, more=False, arrivals=0, next_us=None, grants={})
 
 
-async def dispatch(store: Transactor, node_id: int, board: Rounds, *, batch_max: int) -> Round:
-    """One round: lock, learn, decide, write the grants. Any failure leaves the board forgetful."""
+async def dispatch(
+    store: Transactor, node_id: int, board: Rounds, *, batch_max: int, last: LastRound | None = None
+) -> Round:
+    """One round: lock, learn, decide, write the grants. Any failure leaves the board forgetful, and so does another
+    node that has made a round since `last`: then nothing is done."""
     shortcut = store.shortcuts.round
     try:
         if shortcut is not None and board.epoch is not None and not board.is_rated and store.memory.is_settled:
             done = await store.write_once(make_round, shortcut, node_id, board, batch_max)
             if done is not None:
                 return done
-        done = await store.transact(make_round, LOCKED, node_id, board, batch_max)
+        done = await store.transact(make_round, LockedRound(node_id, last), node_id, board, batch_max)
     except BaseException:
         board.forget()
         raise
-    assert done is not None, "under the lock a round can always be made"
-    return done
+    return done or _OVERTAKEN
 
 
 def make_round(tx: Tx, io: RoundIO, node_id: int, board: Rounds, batch_max: int) -> Round | None:
-    """Give ready items to nodes. None: it must be made under the lock."""
+    """Give ready items to nodes. None: it must be made under the lock, or by another node."""
     if tx.attempt > 1:
         board.forget()  # what it learned and gave was rolled back
     if not io.takes_over and board.epoch is None:
         return None
     seen = io.look(tx)
+    if seen is None:
+        board.forget()
+        return None
     took_over = _catch_up(tx, io, node_id, board, seen)
     if took_over is None:
         return None

@@ -256,7 +256,8 @@ class RoundIO(Protocol):
     """Whether a round may be made by who did not make the last one, or after limits or members have changed; and
     whether the starts that rates remember are written."""
 
-    def look(self, tx: Tx) -> Seen: ...
+    def look(self, tx: Tx) -> Seen | None:
+        """None: this round is not to be made any more, for another node has made one."""
 
     def targets(self, tx: Tx, seen: Seen) -> tuple[int, Sequence[TargetRow]]:
         """The clock, and the nodes that may be given something: after everything else was read."""

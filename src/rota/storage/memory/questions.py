@@ -235,6 +235,7 @@ class MemoryQuestions:
         return Pulse(
             now_us=self._rows.now_us(),
             holder=row.holder,
+            round=row.round,
             next_us=row.next_at,
             arrived_us=min((it.at for it in self._rows.every(tables.ARRIVAL)), default=None),
             granted=max(granted, default=0),

@@ -164,6 +164,7 @@ class SqlLookups:
         return Pulse(
             now_us=int(row.now),
             holder=row.holder,
+            round=row.round,
             next_us=row.next_at,
             arrived_us=row.arrived,
             granted=row.granted or 0,
@@ -263,6 +264,7 @@ def _pulse(dialect: Dialect) -> Select[Any]:
     return select(
         dialect.statement_now_us().label("now"),
         d.holder,
+        d.round,
         d.next_at,
         select(func.min(a.at)).scalar_subquery().label("arrived"),
         mine.scalar_subquery().label("granted"),
