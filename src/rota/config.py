@@ -77,7 +77,7 @@ class SchedulerConfig(Value, frozen=True, kw_only=True):
     look_s: float = 1.0
     look_max: int = 20_000
     batch_max: int = 500
-    batches_at_once: int = 2
+    batches_at_once: int = 3
 
 
 class LeaseConfig(Value, frozen=True, kw_only=True):

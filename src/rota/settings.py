@@ -91,7 +91,7 @@ SETTINGS = (
     Setting("scheduler.look_s", 1.0, "how often a scheduler looks for jobs that others changed", 0.05, 60),
     Setting("scheduler.look_max", 20_000, "how many jobs one look brings", 1, 1_000_000),
     Setting("scheduler.batch_max", 500, "how many jobs one transaction fires", 1, 10_000),
-    Setting("scheduler.batches_at_once", 2, "how many transactions that fire run at a time", 1, 4),
+    Setting("scheduler.batches_at_once", 3, "how many transactions that fire run at a time", 1, 4),
     Setting("lease.lease_s", 10.0, "how long a node is believed alive after a renewal of its lease", 2, 600),
     Setting(
         "lease.margin_s",

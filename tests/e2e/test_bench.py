@@ -1,4 +1,4 @@
-"""`rota bench dispatch` on real stores, with real nodes: small, but all of it."""
+"""`rota bench` on real stores, with real nodes: small, but all of it."""
 
 import json
 import sqlite3
@@ -37,6 +37,7 @@ def check(figures: dict[str, Any]) -> None:
     assert 0 < figures["idle_start_p50_ms"] <= figures["idle_start_p99_ms"]
 
 
+@pytest.mark.prove
 def test_sqlite_with_one_node(home: Home) -> None:
     check(bench(home, *SHORT))
     for table in ("rota_item", "rota_run", "rota_queue", "rota_attempt"):
@@ -50,6 +51,7 @@ def test_sqlite_with_one_node(home: Home) -> None:
     assert (again["lost"], again["doubled"], again["over_cap"]) == (0, 0, 0)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("server", ["postgres", pytest.param("mariadb", marks=pytest.mark.nightly)])
 def test_servers_with_two_nodes(home: Home, request: pytest.FixtureRequest, server: str) -> None:
     url = request.getfixturevalue(f"{server}_url")
@@ -80,6 +82,7 @@ def test_a_store_that_only_one_process_sees_is_refused(home: Home) -> None:
     assert "several processes share the store" in said
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("server", ["sqlite", "postgres"])
 def test_a_store_is_given_a_past_which_stays(home: Home, request: pytest.FixtureRequest, server: str) -> None:
     """Figures from an empty store say little; the second run finds what the first has made."""
@@ -89,3 +92,13 @@ def test_a_store_is_given_a_past_which_stays(home: Home, request: pytest.Fixture
     assert (first["history"], first["lost"], first["doubled"], first["over_cap"]) == (6000, 0, 0, 0)
     assert bench(home, "--history", "5000", *none)["history"] == 6000
     assert set(first["calibration"]) == {"loop_ms", "sleep_late_ms", "busy"}
+
+
+def test_a_herd_is_fired_and_leaves_nothing_that_waits(home: Home) -> None:
+    with home.start("bench", "fire", "--store", "sqlite:///rota.db", "--jobs", "300", "--json") as process:
+        assert process.ends(within_s=100) == 0, process.log
+        figures = json.loads(process.log)
+    assert (figures["jobs"], figures["lost"], figures["doubled"]) == (300, 0, 0)
+    assert 0 < figures["lateness_p50_s"] <= figures["lateness_p99_s"] <= figures["lateness_max_s"]
+    assert home.count("rota_run") == 300
+    assert home.count("rota_queue") == 0

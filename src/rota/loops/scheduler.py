@@ -33,6 +33,8 @@ from rota.transactions.fire import fire
 
 RETRY_S = 0.05
 HOLD_S = 60.0
+ROWS_OF_A_RUN = 2
+"""The item of a job with one task, and a line of history."""
 Due = tuple[datetime, int]
 Moved = dict[int, datetime | None]
 """Jobs that were decided on, and when they are due next."""
@@ -117,6 +119,8 @@ class Scheduler(Loop):
                 return await self._fire_batch(ids)
 
         batches = list(_batches(job_ids, self.config.batch_max))
+        if len(batches) > 1:  # else each would hold the counter until it commits, and the others would wait for it
+            await self.store.reserve_rows(ROWS_OF_A_RUN * len(job_ids))
         for ids, moved in zip(batches, await asyncio.gather(*map(batch, batches)), strict=True):
             for job_id, next_fire_at in moved.items():
                 if next_fire_at is not None:

@@ -15,6 +15,7 @@ class StoreTime:
     def __init__(self, clock: Clock, read: datetime) -> None:
         self._clock = clock
         self._read = read
+        self._read_us = micros(read)
         self._since = clock.monotonic()
 
     def elapsed(self) -> float:
@@ -25,4 +26,4 @@ class StoreTime:
 
     def at_us(self, monotonic_s: float) -> int:
         """When this node's monotonic clock showed that, by the store's clock, in microseconds."""
-        return micros(self._read) + round((monotonic_s - self._since) * 1_000_000)
+        return self._read_us + round((monotonic_s - self._since) * 1_000_000)
