@@ -29,7 +29,7 @@ from tests.servers.galera import GaleraCluster
 
 Test = Callable[[Any], Awaitable[None]]
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.prove]
 
 
 @pytest.fixture(scope="module")

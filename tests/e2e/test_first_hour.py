@@ -225,6 +225,7 @@ def test_a_failure_and_its_reason(story: Story, pytestconfig: pytest.Config) -> 
     story.keep("4-failure", pytestconfig)
 
 
+@pytest.mark.prove
 def test_an_alarm_that_the_file_declares(story: Story, pytestconfig: pytest.Config) -> None:
     told = story.folder / "told.jsonl"
     story.write("jobs.yaml", ALARMS.replace("FOLDER", str(story.folder)))
@@ -247,6 +248,7 @@ def test_an_alarm_that_the_file_declares(story: Story, pytestconfig: pytest.Conf
     story.keep("5-alarm", pytestconfig)
 
 
+@pytest.mark.prove
 def test_three_nodes_of_which_one_is_killed(
     tmp_path: Path, installed: Installed, postgres_server: PostgresDatabases, pytestconfig: pytest.Config
 ) -> None:

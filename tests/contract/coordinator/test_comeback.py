@@ -142,6 +142,7 @@ async def place(request: pytest.FixtureRequest, migrated: Migrated) -> AsyncIter
         yield Place(stack, store, CoordinatorConfig(session_s=SESSION_S), None)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.timeout(300)
 async def test_a_cluster_comes_back_from_blows_to_all_keys_and_the_doctor_says_so(place: Place, placement: str) -> None:

@@ -12,6 +12,8 @@ from tests.oracles.expressions import expressions
 from tests.oracles.time import changes, ordinary
 from tests.unit.time.compare import compare
 
+pytestmark = pytest.mark.prove
+
 ZONES = ["America/New_York", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia", "Europe/Dublin"]
 FIXED = "wall = here.seen if at == here.since else max(wall, here.seen)"
 FOUND = "return max(found - here.offset, here.since)"

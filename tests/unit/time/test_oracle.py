@@ -23,6 +23,7 @@ NIGHTLY_PART = int(os.environ.get("ROTA_TIME_PART", "1"))
 """Compare every n-th group of zones only."""
 
 
+@pytest.mark.prove
 @pytest.mark.timeout(600)  # nothing but computing
 def test_the_evaluator_agrees_with_the_oracle_where_clocks_jump() -> None:
     dice = random.Random(14)
