@@ -210,6 +210,23 @@ async def test_a_node_names_what_the_store_lost(another: Open) -> None:
 
 
 @pytest.mark.parametrize("another", ["sqlite", "postgresql", "mariadb"], indirect=True)
+async def test_an_end_that_was_lost_is_named_although_the_attempt_has_ended_otherwise(another: Open) -> None:
+    """Whoever finds the store first may take the node for lost, and write that the same attempt was lost with it."""
+    store, other = await another(), await another()
+    node = await a_node(store)
+    await assigned(store, 1)
+    (before,) = in_order(await dispatch(store, node, Rounds(), batch_max=1))
+    backup = await Backup.of(store)
+    assert await store.renew(node, lease_s=10, busy=0)
+    await finish(store, [an_end(before)])
+    await backup.restore(store)
+    await finish(other, [an_end(before, "lost")])
+    assert await store.renew(node, lease_s=10, busy=0)
+    (told,) = [it.data for it in await store.events() if it.kind == "store.lost"]
+    assert told["ends"] == [f"{before.item_id}.{before.attempt}"]
+
+
+@pytest.mark.parametrize("another", ["sqlite", "postgresql", "mariadb"], indirect=True)
 async def test_what_another_node_has_pruned_is_not_named_as_lost(
     another: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

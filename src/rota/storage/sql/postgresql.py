@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
 
-from rota.model import tables
 from rota.model.dispatch import Draft, ItemEnd, Seen, TargetRow
 from rota.model.records import clean
 from rota.model.value import decode, encode
 from rota.ports import Clock
-from rota.storage.sql.receipts import receipts_of
+from rota.storage.sql.receipts import end_receipts
 from rota.storage.sql.rows import SqlRows
 from rota.storage.sql.sets import array_text
 
@@ -160,7 +159,7 @@ def end_items(tx: Any, ends: Sequence[ItemEnd]) -> set[int]:
     done = rows.conn.exec_driver_sql(_END, (*map(array_text, columns), arrival_id, len(ends))).one()
     tx.now_us = int(done.now)
     ended = {it.item_id for it in ends} if done.ids is None else set(done.ids)
-    rows.receipts.extend(receipts_of(tables.ATTEMPT, [(it.item_id, it.attempt) for it in ends if it.item_id in ended]))
+    rows.receipts.extend(end_receipts(((it.item_id, it.attempt) for it in ends if it.item_id in ended), tx.now_us))
     return ended
 
 

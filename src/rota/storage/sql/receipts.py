@@ -10,7 +10,7 @@ older than something that is still there was pruned, and so was, most likely, wh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
@@ -25,8 +25,12 @@ KEPT_US = 3_600_000_000
 ACK_US = 15_000_000
 """How much later than others a commit may have been acknowledged to us that came before them."""
 
-_KEYS: dict[Table[Any], int] = {tables.RUN: 1, tables.ATTEMPT: 2}
-"""How many of the first columns name a row."""
+_ENDED = tables.ATTEMPT.columns.index("ended_at")
+_NAMES: dict[Table[Any], Callable[[Any], tuple[int, ...]]] = {
+    tables.RUN: lambda row: row[:1],
+    tables.ATTEMPT: lambda row: (row[0], row[1], row[_ENDED]),
+}
+"""What names a row. An attempt that a store has forgotten may end there once more, otherwise: as lost with its node."""
 
 Receipt = tuple[Table[Any], tuple[int, ...]]
 Kept = tuple[int, Receipt]
@@ -83,12 +87,17 @@ def _there(receipts: set[Receipt], conn: Connection, dialect: Dialect) -> set[Re
     if runs:
         found |= {(tables.RUN, (it,)) for it in conn.scalars(select(r.id).where(dialect.among(r.id, runs)))}
     if items:
-        ended = conn.execute(select(a.item_id, a.attempt).where(dialect.among(a.item_id, items)))
-        found |= {(tables.ATTEMPT, (row.item_id, row.attempt)) for row in ended}
+        ended = conn.execute(select(a.item_id, a.attempt, a.ended_at).where(dialect.among(a.item_id, items)))
+        found |= {(tables.ATTEMPT, tuple(row)) for row in ended}
     return found
 
 
 def receipts_of(table: Table[Any], rows: Sequence[tuple[Any, ...]]) -> Iterable[Receipt]:
     """What to keep of rows that were inserted."""
-    size = _KEYS.get(table)
-    return () if size is None else ((table, row[:size]) for row in rows)
+    name = _NAMES.get(table)
+    return () if name is None else ((table, name(row)) for row in rows)
+
+
+def end_receipts(ends: Iterable[tuple[int, int]], ended_us: int) -> Iterable[Receipt]:
+    """The same for attempts (item, attempt) that ended in a statement of its own."""
+    return ((tables.ATTEMPT, (*it, ended_us)) for it in ends)
