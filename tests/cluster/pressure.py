@@ -24,6 +24,7 @@ SEATS = 16
 SINGLE_MAX = 3
 SETTINGS = {"ROTA_EXECUTOR_SEATS": str(SEATS), "ROTA_DISPATCH_IDLE_S": "0.03"}
 SHORT_MS = (20, 60)
+FIRST_ROUNDS_MAX = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,7 @@ async def under_pressure(url: str, scene: Pressure, folder: Path) -> Outcome:
         for tenant, cap in TENANTS.items():
             await shift.control.limits.set_quota(tenant, cap=cap)
         await shift.start("node-0", "node-1", mutant=scene.mutant)
-        if scene.drained:
-            await _warm_up(shift)
+        await (_warm_up(shift) if scene.drained else _all_make_rounds(shift, len(shift.nodes)))
         since = time.monotonic_ns()
         async with asyncio.TaskGroup() as group:
             offered = [group.create_task(offer(shift, scene)) for offer in (_offer, _offer_urgent)]
@@ -153,6 +153,18 @@ async def _warm_up(shift: Shift) -> None:
     for tenant, cap in TENANTS.items():
         await shift.assign(tenant, 2 * cap, info={"ms": 300}, **_how(tenant))
     await shift.until_idle()
+
+
+async def _all_make_rounds(shift: Shift, nodes: int) -> None:
+    """Have each node made a round, and nothing left to do: from then on a node with a wrong idea of what the others do
+    shows it in its next round, and does not happen to take over in the midst of the load and learn it."""
+    for turn in range(FIRST_ROUNDS_MAX):
+        await shift.assign(sorted(TENANTS)[turn % len(TENANTS)], info={"ms": 1})
+        await shift.until_idle()
+        ((made,),) = await shift.witness.ask("SELECT count(DISTINCT c) FROM witness_round WHERE kind = 'dispatch'")
+        if made == nodes:
+            return
+    raise AssertionError(f"void: {FIRST_ROUNDS_MAX} items were given, and {made} of {nodes} nodes made rounds")
 
 
 def _window(rng: random.Random, now: datetime) -> tuple[datetime, datetime]:
