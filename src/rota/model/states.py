@@ -19,6 +19,17 @@ class RunState(StrEnum):
         return self in (RunState.WAITING, RunState.RUNNING)
 
 
+class TaskState(StrEnum):
+    """The states of a task of a run that has several. It runs from when its items are made until all have ended."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+
 class ItemState(StrEnum):
     WAITING = "waiting"
     READY = "ready"
