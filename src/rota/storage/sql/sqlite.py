@@ -40,7 +40,7 @@ EXCLUSIVE_S = 600.0
 """How long a process waits while another migrates."""
 _CHUNKS = (500, 250, 100, 50, 25, 10, 5, 2, 1)
 """A full batch is one statement, any other a few."""
-_LOOK_AGAIN_S, _SOON_S, _AT_LAST_S = 0.0002, 0.002, 0.1
+_LOOK_AGAIN_S, _SOON_S, _AT_LAST_S = 0.0001, 0.00025, 0.1
 """How long to wait before looking again: at first, after some looks, and after seconds, for each look costs processor
 time and to have waited for a fiftieth longer costs nobody."""
 _BUSY = ("SQLITE_BUSY", "SQLITE_BUSY_RECOVERY", "SQLITE_BUSY_TIMEOUT")
